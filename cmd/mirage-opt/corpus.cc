@@ -25,6 +25,7 @@
 #include "mirage/driver/dump.h"
 #include "mirage/driver/models.h"
 #include "mirage/driver/modes.h"
+#include "mirage/spec/json_text.h"
 #include "mirage/support/file.h"
 #include "mirage/support/log.h"
 #include "mirage/support/warden.h"

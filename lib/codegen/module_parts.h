@@ -93,14 +93,15 @@ std::string check_tensor_rows(const ModuleFacts&);         ///< check.cc: rows o
 /// How the check calls the library: values are fetched from where they were drawn once per `point` (a C expression).
 struct CheckCall {
   std::string before, arguments;
-  std::string definition(const std::string& name, const std::string& dims) const {
+  std::string definition(const std::string& dims) const {
     const std::string head = "static int launch(void* const* t, void* workspace, size_t bytes, cudaStream_t stream) {",
-                      call = "return " + name + "_launch(" + dims + ", " + arguments + "workspace, bytes, stream);";
+                      call = "return g_library.launch(" + dims + ", " + arguments + "workspace, bytes, stream);";
     return before.empty() ? head + " " + call + " }\n"
                           : "static void cuda(cudaError_t error, const char* what);\n" + head + "\n" + before + "  " + call + "\n}\n";
   }
 };
 CheckCall check_call(const ModuleFacts&, const std::string& point);
+std::string check_library(const ModuleFacts&);             ///< check.cc: the library that the check calls, and how another one is opened
 std::string check_top(const ModuleFacts&, int num_values); ///< check.cc: what stands before the harness
 std::string emit_python(const ModuleFacts&);               ///< python.cc: NAME.py
 std::string emit_solution(const ModuleFacts&, const std::string& cu);      ///< exchange.cc: FlashInfer-Bench

@@ -6,6 +6,7 @@ BUILD: the build folder to install from; MIRAGE_OPT: the command that was built 
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -193,6 +194,15 @@ class Installed(unittest.TestCase):
             self.assertIn(file, files)
         for end in ("cmake/mirage-opt/mirage-optConfig.cmake", "pkgconfig/mirage.pc", "libmirage.a"):
             self.assertTrue(any(f.endswith(end) for f in files), end)
+
+    def test_headers_need_no_other_library(self):
+        foreign = {
+            f"{path.relative_to(PREFIX)}: {name}"
+            for path in (PREFIX / "include").rglob("*.h")
+            for name in re.findall(r"^\s*#\s*include\s*<([^>]+)>", path.read_text(encoding="utf-8"), re.M)
+            if not re.fullmatch(r"[a-z_0-9]+|stdint\.h", name)
+        }
+        self.assertEqual(foreign, set())  # no package says that it needs one
 
     def test_nothing_needs_cuda(self):
         said = run("ldd", PREFIX / "bin" / "mirage-opt")

@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include <nlohmann/json_fwd.hpp>
 #include "mirage/ir/target.h"
 #include "mirage/spec/spec.h"
 #include "mirage/support/options.h"
@@ -83,9 +82,6 @@ std::string corpus_report(std::vector<SpecOutcome> outcomes);
 /// --merge-reports: what corpus_report() wrote, of parts of a corpus, as one. Errors: kBaseline for what is no such report, kUsage where
 /// two reports have a result for one folder.
 Result<std::vector<SpecOutcome>> read_corpus_reports(const std::vector<Source>& reports);
-/// What another process of this command wrote, a report or an outcome, as JSON of one line; nullopt: it is no object, or over the limits of
-/// the one reader.
-std::optional<nlohmann::ordered_json> read_own_json(const std::string& text, const std::string& file);
 /// index.html of a corpus, into the output folder; a file of that name that mirage-opt did not make is left alone. Errors: kFileUnwritable.
 Diagnostics write_corpus_index(const std::string& folder, std::vector<SpecOutcome> outcomes);
 /// The reports below a folder of earlier results as one baseline, folders relative to it. Errors: kFileMissing, kBaseline.

@@ -3,6 +3,7 @@
 // size are looked at while the text is read.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -29,5 +30,8 @@ Result<nlohmann::ordered_json> read_json_file(const std::string& path, DiagCode 
 
 /// A text of our own, which is JSON or else our bug.
 nlohmann::ordered_json own_json(const std::string& text);
+
+/// What another process of this command wrote, a report or an outcome; nullopt: it is no object, or over the limits.
+std::optional<nlohmann::ordered_json> read_own_json(const std::string& text, const std::string& file);
 
 }  // namespace mirage

@@ -112,6 +112,7 @@ constexpr const char* kTop =
 #include <cstdlib>
 #include <string>
 #include <vector>
+#include <dlfcn.h>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
@@ -122,16 +123,40 @@ constexpr int kNumInputs = @INPUTS@, kNumTensors = @TENSORS@, kNumValues = @VALU
 constexpr double kRelativeTolerance = @RTOL@, kAbsoluteTolerance = @ATOL@;   // of an output's Frobenius norm; of an element, where the spec allows one (-1: it does not)
 )~";
 
+constexpr const char* kLibrary = R"~(// The library that is called: the linked one, or that of --against.
+struct Library {
+  decltype(&@NAME@_workspace_size) workspace_size = @NAME@_workspace_size;
+  decltype(&@NAME@_workspace_init) workspace_init = @NAME@_workspace_init;
+  decltype(&@NAME@_launch) launch = @NAME@_launch;
+};
+static Library g_library;
+static bool open_library(const char* file, Library& out) {
+#ifdef RTLD_DEEPBIND
+  const int own = RTLD_DEEPBIND;   // its functions call each other, not the linked library's of the same names
+#else
+  const int own = 0;
+#endif
+  void* const so = dlopen(file, RTLD_NOW | RTLD_LOCAL | own);
+  if (so == nullptr) return false;
+  out.workspace_size = reinterpret_cast<decltype(out.workspace_size)>(dlsym(so, "@NAME@_workspace_size"));
+  out.workspace_init = reinterpret_cast<decltype(out.workspace_init)>(dlsym(so, "@NAME@_workspace_init"));
+  out.launch = reinterpret_cast<decltype(out.launch)>(dlsym(so, "@NAME@_launch"));
+  return out.workspace_size && out.workspace_init && out.launch;
+}
+)~";
+
 constexpr const char* kCalls = R"~(
 static const Tensor kTensors[] = {
 @ROWS@};
-static const char* status_string(int code) { return @NAME@_status_string(code); }
+@LIBRARY@static const char* status_string(int code) { return @NAME@_status_string(code); }
 static int supported(int device) { return @NAME@_supported(device, nullptr); }
-static int workspace_size(size_t* bytes) { return @NAME@_workspace_size(nullptr, bytes); }
-static int workspace_init(void* workspace, size_t bytes, cudaStream_t stream) { return @NAME@_workspace_init(workspace, bytes, stream); }
+static int workspace_size(size_t* bytes) { return g_library.workspace_size(nullptr, bytes); }
+static int workspace_init(void* workspace, size_t bytes, cudaStream_t stream) { return g_library.workspace_init(workspace, bytes, stream); }
 @LAUNCH@)~";
 
 }  // namespace
+
+std::string check_library(const ModuleFacts& f) { return expand(kLibrary, {{"NAME", f.name}}); }
 
 std::string check_top(const ModuleFacts& f, int num_values) {
   const double rtol = f.program.numerics.rtol.value_or(has_16_bit(f.program) || f.program.numerics.tf32 ? 5e-3 : 1e-5);
@@ -167,7 +192,8 @@ std::string emit_check(const ModuleFacts& f) {
   const CheckCall call = check_call(f, "0");
   return check_top(f, reference.num_values) + check_harness(HarnessPart::kDevice) + "\n// ---- the program, one struct per value\n" +
          reference.definitions +
-         expand(kCalls, {{"NAME", f.name}, {"ROWS", check_tensor_rows(f)}, {"LAUNCH", call.definition(f.name, "nullptr")}}) +
+         expand(kCalls, {{"NAME", f.name}, {"ROWS", check_tensor_rows(f)}, {"LIBRARY", check_library(f)},
+                         {"LAUNCH", call.definition("nullptr")}}) +
          check_harness(HarnessPart::kHost) + check_harness(HarnessPart::kMain) + check_harness(HarnessPart::kRun) +
          check_harness(HarnessPart::kVerdict) + "\nstatic void run_reference() {\n  unused(define, release);\n" + reference.run + "}\n";
 }

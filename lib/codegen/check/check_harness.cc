@@ -150,7 +150,13 @@ template <class F> __global__ void fold_by_block_kernel(double* out, long long n
 
 constexpr const char* kHostPart = R"~(
 // ---- host
-struct Options { bool json = false, time = true, quick = false; unsigned long long seed = 1; double scale = 1.0; };
+struct Options {
+  bool json = false, time = true, quick = false, warm = false;
+  unsigned long long seed = 1;
+  double scale = 1.0;
+  const char* against = nullptr;   // another library of this program, timed in turn with this one
+  int rounds = 15;
+};
 static Options g_options;
 
 static void print_json_error(const char* what) {
@@ -277,42 +283,60 @@ static Errors compare_with_reference(const void* got, const double* want, const 
   return e;
 }
 
-// Microseconds per launch of a CUDA graph of `launches` launches that go through `sets` sets of tensors, one after another: one number per replay, in order.
-static std::vector<double> time_graph(const std::vector<std::vector<void*>>& sets, int launches, void* workspace, size_t workspace_bytes, cudaStream_t stream) {
+// A CUDA graph of `launches` launches of the library that go through `sets` sets of tensors, one after another.
+struct Replay { cudaGraphExec_t exec; cudaEvent_t start, stop; int launches, turns; };
+static Replay prepare(const std::vector<std::vector<void*>>& sets, int launches, void* workspace, size_t workspace_bytes,
+                      cudaStream_t stream) {
+  Replay r = {};
+  r.launches = launches;
   cudaGraph_t graph;
-  cudaGraphExec_t exec;
   cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
-  for (int i = 0; i < launches; i++) status(launch(sets[static_cast<size_t>(i) % sets.size()].data(), workspace, workspace_bytes, stream), "launch during capture");
+  for (int i = 0; i < launches; i++)
+    status(launch(sets[static_cast<size_t>(i) % sets.size()].data(), workspace, workspace_bytes, stream), "launch during capture");
   cuda(cudaStreamEndCapture(stream, &graph), "capture");
-  cuda(cudaGraphInstantiateWithFlags(&exec, graph, 0), "graph");
-  cudaEvent_t start, stop;
-  cuda(cudaEventCreate(&start), "event");
-  cuda(cudaEventCreate(&stop), "event");
+  cuda(cudaGraphInstantiateWithFlags(&r.exec, graph, 0), "graph");
+  cuda(cudaGraphDestroy(graph), "graph");
+  cuda(cudaEventCreate(&r.start), "event");
+  cuda(cudaEventCreate(&r.stop), "event");
   const auto now = [] { return std::chrono::steady_clock::now(); };
   const auto begin = now();
   int graphs = 0;
   do {   // an idle GPU's clocks rise with work
-    cuda(cudaGraphLaunch(exec, stream), "graph launch");
+    cuda(cudaGraphLaunch(r.exec, stream), "graph launch");
     cuda(cudaStreamSynchronize(stream), "graph launch");
     graphs++;
   } while (graphs < 2 || now() - begin < std::chrono::milliseconds(g_options.quick ? 5 : 20));
+  // The host's latency is shared by half a millisecond of work. A kernel that keeps the GPU busy meanwhile makes every launch behind it 0.3 us
+  // slower.
   const double each = 1e6 * std::chrono::duration<double>(now() - begin).count() / graphs;
-  const int turns = std::max(1, std::min(50, static_cast<int>(500 / each)));   // the host's latency is shared by half a millisecond of work. A kernel that keeps the GPU busy meanwhile makes every launch behind it 0.3 us slower
+  r.turns = std::max(1, std::min(50, static_cast<int>(500 / each)));
+  return r;
+}
+static void drop(const Replay& r) {
+  cuda(cudaEventDestroy(r.start), "event");
+  cuda(cudaEventDestroy(r.stop), "event");
+  cuda(cudaGraphExecDestroy(r.exec), "graph");
+}
+// Microseconds per launch, one number per replay, in order.
+static std::vector<double> replay(const Replay& r, cudaStream_t stream) {
   std::vector<double> us;
   const int replays = g_options.quick ? 5 : 15;
   for (int i = 0; i < replays; i++) {
-    cuda(cudaEventRecord(start, stream), "event");
-    for (int k = 0; k < turns; k++) cuda(cudaGraphLaunch(exec, stream), "graph launch");
-    cuda(cudaEventRecord(stop, stream), "event");
+    cuda(cudaEventRecord(r.start, stream), "event");
+    for (int k = 0; k < r.turns; k++) cuda(cudaGraphLaunch(r.exec, stream), "graph launch");
+    cuda(cudaEventRecord(r.stop, stream), "event");
     cuda(cudaStreamSynchronize(stream), "graph launch");
     float t = 0.0f;
-    cuda(cudaEventElapsedTime(&t, start, stop), "event");
-    us.push_back(1000.0 * t / launches / turns);
+    cuda(cudaEventElapsedTime(&t, r.start, r.stop), "event");
+    us.push_back(1000.0 * t / r.launches / r.turns);
   }
-  cuda(cudaEventDestroy(start), "event");
-  cuda(cudaEventDestroy(stop), "event");
-  cuda(cudaGraphExecDestroy(exec), "graph");
-  cuda(cudaGraphDestroy(graph), "graph");
+  return us;
+}
+static std::vector<double> time_graph(const std::vector<std::vector<void*>>& sets, int launches, void* workspace, size_t workspace_bytes,
+                                      cudaStream_t stream) {
+  const Replay r = prepare(sets, launches, workspace, workspace_bytes, stream);
+  const std::vector<double> us = replay(r, stream);
+  drop(r);
   return us;
 }
 
@@ -322,7 +346,35 @@ static double median(std::vector<double> v) {
   return v[v.size() / 2];
 }
 
-struct Times { std::vector<double> cold, warm; };
+struct Times { std::vector<double> cold, warm, earlier, now; };   // the last two: medians of rounds, of --against and of this library
+
+// Both libraries over the same tensors, who comes first alternating: what the clock, the temperature and the addresses do, they do to both.
+static void time_in_turn(const std::vector<std::vector<void*>>& sets, int launches, void* workspace, size_t workspace_bytes,
+                         cudaStream_t stream, Times& t) {
+  Library earlier;
+  if (!open_library(g_options.against, earlier)) {
+    const char* why = dlerror();
+    fail(why ? why : "--against: not a library of this program", 7);
+  }
+  const Library own = g_library;
+  const Replay is = prepare(sets, launches, workspace, workspace_bytes, stream);
+  g_library = earlier;
+  size_t bytes = 0;
+  status(workspace_size(&bytes), "workspace_size of --against", 7);
+  void* const w = bytes > 0 ? allocate(static_cast<long long>(bytes), "workspace of --against") : nullptr;
+  status(workspace_init(w, bytes, stream), "workspace_init of --against", 7);
+  const Replay was = prepare(sets, launches, w, bytes, stream);
+  g_library = own;
+  replay(is, stream), replay(was, stream);
+  for (int i = 0; i < g_options.rounds; i++) {
+    if (i % 2 == 0) t.earlier.push_back(median(replay(was, stream)));
+    t.now.push_back(median(replay(is, stream)));
+    if (i % 2 != 0) t.earlier.push_back(median(replay(was, stream)));
+  }
+  drop(is), drop(was);
+  if (w) cuda(cudaFree(w), "workspace of --against");
+}
+
 static Times measure(const std::vector<void*>& first, void* workspace, size_t workspace_bytes, cudaStream_t stream) {
   long long set_bytes = 0, input_bytes = 0;
   for (int i = 0; i < kNumTensors; i++) {
@@ -349,8 +401,12 @@ static Times measure(const std::vector<void*>& first, void* workspace, size_t wo
   cuda(cudaStreamSynchronize(stream), "copy");
   const int launches = static_cast<int>(count >= 20 ? count : (20 + count - 1) / count * count);
   Times t;
-  t.cold = time_graph(sets, launches, workspace, workspace_bytes, stream);
-  t.warm = time_graph({sets[0]}, launches, workspace, workspace_bytes, stream);
+  if (g_options.against) {
+    time_in_turn(g_options.warm ? std::vector<std::vector<void*>>{sets[0]} : sets, launches, workspace, workspace_bytes, stream, t);
+  } else {
+    t.cold = time_graph(sets, launches, workspace, workspace_bytes, stream);
+    t.warm = time_graph({sets[0]}, launches, workspace, workspace_bytes, stream);
+  }
   cuda(cudaFree(slab), "memory for timing");
   return t;
 }
@@ -375,10 +431,16 @@ int main(int argc, char** argv) {
     if (a == "--json") g_options.json = true;
     else if (a == "--no-time") g_options.time = false;
     else if (a == "--quick") g_options.quick = true;
+    else if (a == "--warm") g_options.warm = true;
+    else if (a == "--against" && i + 1 < argc) g_options.against = argv[++i];
+    else if (a == "--rounds" && i + 1 < argc) g_options.rounds = std::max(1, std::atoi(argv[++i]));
     else if (a == "--seed" && i + 1 < argc) g_options.seed = std::strtoull(argv[++i], nullptr, 10);
     else if (a == "--scale" && i + 1 < argc) g_options.scale = std::strtod(argv[++i], nullptr);
     else {
-      std::printf("usage: %s_check [--json] [--no-time] [--quick] [--seed N] [--scale X]\nCompares lib%s.so with an fp64 reference on the current GPU and times it. --scale: inputs X times as large, but where the spec gives a range. Exit code 0: agrees, 8: does not, 7: no GPU that it runs on, or no memory.\n", kName, kName);
+      std::printf("usage: %s_check [--json] [--no-time] [--quick] [--seed N] [--scale X] [--against LIB [--rounds N] [--warm]]\n"
+                  "Compares lib%s.so with an fp64 reference on the current GPU and times it. --scale: inputs X times as large, but where the "
+                  "spec gives a range. --against: times LIB, another library of this program, and this one in turn, N rounds (15). Exit code "
+                  "0: agrees, 8: does not, 7: no GPU that it runs on, or no memory.\n", kName, kName);
       return a == "--help" || a == "-h" ? 0 : 2;
     }
   }
@@ -473,6 +535,7 @@ constexpr const char* kVerdictPart = R"~(  const bool ok = accurate && bits_equa
     print_number("warm_us", median(t.warm), "%.4f");
     print_samples("cold_samples_us", t.cold);
     print_samples("warm_samples_us", t.warm);
+    if (g_options.against) print_samples("earlier_rounds_us", t.earlier), print_samples("rounds_us", t.now);
     std::printf(", \"bits_equal\": %s, \"canaries_ok\": %s, \"tolerance\": %g, \"outputs\": [", bits_equal ? "true" : "false", canaries_ok ? "true" : "false", kRelativeTolerance);
     for (int i = kNumInputs; i < kNumTensors; i++) {
       std::printf("%s{\"name\": \"%s\"", i == kNumInputs ? "" : ", ", kTensors[i].name);
@@ -483,7 +546,8 @@ constexpr const char* kVerdictPart = R"~(  const bool ok = accurate && bits_equa
     std::printf("]}\n");
   } else {
     std::printf("%s: %s  relative error %.3g (limit %g)  largest element %.3g  ", kName, ok ? "ok" : "FAILED", rel, kRelativeTolerance, max);
-    if (g_options.time) std::printf("cold %.2f us  warm %.2f us  ", median(t.cold), median(t.warm));
+    if (!t.now.empty()) std::printf("%.2f us, %.2f us of %s  ", median(t.now), median(t.earlier), g_options.against);
+    else if (g_options.time) std::printf("cold %.2f us  warm %.2f us  ", median(t.cold), median(t.warm));
     std::printf("%s  %s\n", bits_equal ? "same bits twice" : "BITS DIFFER between two launches", canaries_ok ? "nothing else written" : "WROTE OUTSIDE its outputs");
   }
   return ok ? 0 : 8;

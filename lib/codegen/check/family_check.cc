@@ -19,10 +19,10 @@ static const char* const kPointNames[] = {
 constexpr int kNumPoints = @POINTS@;
 static int g_point = 0;
 static const Tensor* kTensors = kPointTensors[0];
-static const char* status_string(int code) { return @NAME@_status_string(code); }
+@LIBRARY@static const char* status_string(int code) { return @NAME@_status_string(code); }
 static int supported(int device) { return @NAME@_supported(device, &kPoints[g_point]); }
-static int workspace_size(size_t* bytes) { return @NAME@_workspace_size(&kPoints[g_point], bytes); }
-static int workspace_init(void* workspace, size_t bytes, cudaStream_t stream) { return @NAME@_workspace_init(workspace, bytes, stream); }
+static int workspace_size(size_t* bytes) { return g_library.workspace_size(&kPoints[g_point], bytes); }
+static int workspace_init(void* workspace, size_t bytes, cudaStream_t stream) { return g_library.workspace_init(workspace, bytes, stream); }
 @LAUNCH@)~";
 
 constexpr const char* kEachPoint = R"~(
@@ -85,7 +85,8 @@ std::string emit_check(const FamilyFacts& f) {
   top.replace(top.find(fixed_name), fixed_name.size(), "static const char* kName");
   const std::vector<std::pair<std::string_view, std::string>> keys = {
       {"NAME", hint.name},    {"ROWS", rows},      {"DIMS", dims}, {"LABELS", labels}, {"POINTS", std::to_string(f.points.size())},
-      {"LAUNCH", check_call(hint, "g_point").definition(hint.name, "&kPoints[g_point]")}, {"SPOILED", spoiled}};
+      {"LIBRARY", check_library(hint)},
+      {"LAUNCH", check_call(hint, "g_point").definition("&kPoints[g_point]")}, {"SPOILED", spoiled}};
   return top + check_harness(HarnessPart::kDevice) + "\n// ---- the program at each point, one struct per value\n" + definitions +
          expand(kFamilyCalls, keys) + check_harness(HarnessPart::kHost) + expand(kEachPoint, keys) +
          "static int check_point(cudaStream_t stream);\n" + check_harness(HarnessPart::kMain) + kPointsLoop +

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <sstream>
 #include <utility>
 
 #include <fmt/format.h>
@@ -33,19 +34,14 @@ double median_of(std::vector<double> v) {
   return (v[half] + *std::max_element(v.begin(), v.begin() + static_cast<std::ptrdiff_t>(half))) / 2;
 }
 
-/// What a check program printed: the median of its cold times.
-std::optional<double> time_of(const ProcessResult& r, bool warm) {
-  const size_t at = r.output.find('{');
-  if (!r.ok() || at == std::string::npos) return std::nullopt;
-  const auto j = read_json_text(std::string_view(r.output).substr(at), "", DiagCode::kDeviceCheck);
-  const char* key = warm ? "warm_samples_us" : "cold_samples_us";
-  if (!j || !j->is_object() || !j->contains(key) || !(*j)[key].is_array()) return std::nullopt;
-  std::vector<double> samples;
-  for (const TimesJson& x : (*j)[key]) {
-    if (!x.is_number() || !(x.get<double>() > 0)) return std::nullopt;
-    samples.push_back(x.get<double>());
+std::vector<double> positive_numbers(const TimesJson& j, const char* key) {
+  std::vector<double> out;
+  if (!j.contains(key) || !j[key].is_array()) return out;
+  for (const TimesJson& x : j[key]) {
+    if (!x.is_number() || !(x.get<double>() > 0)) return {};
+    out.push_back(x.get<double>());
   }
-  return samples.empty() ? std::nullopt : std::optional(median_of(std::move(samples)));
+  return out;
 }
 
 }  // namespace
@@ -69,23 +65,35 @@ TimeRatio judge_ratios(const std::vector<double>& ratios, uint64_t seed) {
   return out;
 }
 
-std::optional<TimeRatio> time_in_turn(const std::function<std::optional<double>(bool is_new, int round)>& look, uint64_t seed) {
-  std::vector<double> ratios;
-  TimeRatio out;
+std::optional<RatiosOf> ratios_in(const std::string& output) {
+  RatiosOf out;
+  std::istringstream lines(output);
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with("{")) continue;
+    const auto j = read_json_text(line, "", DiagCode::kDeviceCheck);
+    if (!j || !j->is_object() || !j->contains("name") || !(*j)["name"].is_string()) return std::nullopt;
+    const std::vector<double> earlier = positive_numbers(*j, "earlier_rounds_us"), now = positive_numbers(*j, "rounds_us");
+    if (earlier.empty() || earlier.size() != now.size()) return std::nullopt;
+    std::vector<double>& ratios = out[(*j)["name"].get<std::string>()];
+    for (size_t i = 0; i < now.size(); i++) ratios.push_back(now[i] / earlier[i]);
+  }
+  return out.empty() ? std::nullopt : std::optional(std::move(out));
+}
+
+std::optional<std::map<std::string, TimeRatio>> time_in_turn(const std::function<std::optional<RatiosOf>(int)>& look, uint64_t seed) {
+  RatiosOf all;
+  std::map<std::string, TimeRatio> out;
   for (int i = 0; i < kLooks; i++) {
-    for (int k = 0; k < kRounds; k++) {
-      const int round = static_cast<int>(ratios.size());
-      std::array<double, 2> us{};   // earlier, new
-      for (int turn = 0; turn < 2; turn++) {
-        const bool is_new = (turn + round) % 2 == 1;   // clocks and temperature touch both alike
-        const std::optional<double> t = look(is_new, round);
-        if (!t) return std::nullopt;
-        us[is_new] = *t;
-      }
-      ratios.push_back(us[1] / us[0]);
+    const std::optional<RatiosOf> more = look(i);
+    if (!more || more->empty()) return std::nullopt;
+    bool is_open = false;
+    for (const auto& [what, ratios] : *more) {
+      std::vector<double>& mine = all[what];
+      mine.insert(mine.end(), ratios.begin(), ratios.end());
+      out[what] = judge_ratios(mine, seed);
+      is_open |= out[what].kind == TimeRatio::Kind::kInconclusive;
     }
-    out = judge_ratios(ratios, seed);
-    if (out.kind != TimeRatio::Kind::kInconclusive) break;
+    if (!is_open) break;
   }
   return out;
 }
@@ -124,16 +132,23 @@ std::optional<TimedAgainst> time_against(const std::string& earlier_folder, cons
   limits.interrupted = interrupted;
   limits.timeout_s = o.tool_timeout;
   if (error || !build_check(tools, name, *target, to[1], limits)) return std::nullopt;
-  fs::copy_file(fs::path(to[1]) / (name + "_check"), fs::path(to[0]) / (name + "_check"), error);
-  if (error) return std::nullopt;
-  const auto look = [&](bool is_new, int round) -> std::optional<double> {
+  const auto look = [&](int number) -> std::optional<RatiosOf> {
     const DeviceTurn turn(4 * o.tool_timeout, interrupted);
-    return time_of(run_process({"./" + name + "_check", "--json", "--quick", "--seed", std::to_string(1 + round)}, to[is_new], limits),
-                   o.warm);
+    std::vector<std::string> words = {"./" + name + "_check", "--json", "--quick", "--seed", std::to_string(1 + number)};
+    for (const std::string& word : {std::string("--rounds"), std::to_string(kRounds), std::string("--against"), to[0] + "/" + library})
+      words.push_back(word);
+    if (o.warm) words.push_back("--warm");
+    const ProcessResult r = run_process(words, to[1], limits);
+    return r.ok() ? ratios_in(r.output) : std::nullopt;
   };
-  const auto ratio = time_in_turn(look, hash_text(text(*is, "spec_id")));
-  if (!ratio) return std::nullopt;
-  return TimedAgainst{to_string(*ratio), ratio->kind == TimeRatio::Kind::kSlower};
+  const auto ratios = time_in_turn(look, hash_text(text(*is, "spec_id")));
+  if (!ratios) return std::nullopt;
+  TimedAgainst out{"", false};
+  for (const auto& [what, ratio] : *ratios) {
+    out.text += (out.text.empty() ? "" : "; ") + (ratios->size() > 1 ? what + ": " : std::string()) + to_string(ratio);
+    out.is_slower |= ratio.kind == TimeRatio::Kind::kSlower;
+  }
+  return out;
 }
 
 }  // namespace mirage

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,9 +22,15 @@ struct TimeRatio {
 /// Of the ratios of rounds, at least one. Percentile bootstrap of the median, 2000 resamples drawn from `seed`.
 TimeRatio judge_ratios(const std::vector<double>& ratios, uint64_t seed);
 
-/// Times both in turn, who comes first alternating, and judges: after 15 rounds, and after 30 and 45 if it is open until then.
-/// `look(is_new, round)`: microseconds; nullopt: it could not be timed, which ends all.
-std::optional<TimeRatio> time_in_turn(const std::function<std::optional<double>(bool is_new, int round)>& look, uint64_t seed);
+/// Ratios of rounds, by what was timed: the library, or its sizes where it has several ("gated M=16").
+using RatiosOf = std::map<std::string, std::vector<double>>;
+
+/// What a check program printed with --against: a line of JSON for each. nullopt: not that, or no times.
+std::optional<RatiosOf> ratios_in(const std::string& output);
+
+/// Judges the rounds of a look (15, of one process), and of a second and third with them where something is open until then.
+/// `look(number)`: nullopt if it could not be timed, which ends all.
+std::optional<std::map<std::string, TimeRatio>> time_in_turn(const std::function<std::optional<RatiosOf>(int)>& look, uint64_t seed);
 
 /// "1.002 times the earlier library's time (95 % interval 0.998 to 1.006, 15 rounds): not slower".
 std::string to_string(const TimeRatio&);

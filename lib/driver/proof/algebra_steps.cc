@@ -3,6 +3,8 @@
 #include "driver/proof/algebra_steps.h"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <set>
 #include <utility>
 
@@ -34,9 +36,44 @@ ValueId stored(const Graph& g, ValueId v) {
   return v;
 }
 
+double operations(const Graph& g);
+
+/// Of one node, once: 2 per multiply-add, 1 per element of what is mapped, reduced or rescaled.
+double operations(const Graph& g, const Node& n) {
+  if (const auto* call = std::get_if<Call>(&n.op)) return operations(*call->body);
+  if (n.first_value < 0) return 0;
+  const double out = static_cast<double>(g.dims(n.first_value).elements());
+  if (std::holds_alternative<MatMul>(n.op)) return 2 * out * static_cast<double>(g.dims(n.operands[0]).back());
+  if (std::holds_alternative<Reduce>(n.op)) return static_cast<double>(g.dims(n.operands[0]).elements());
+  const auto* sum = std::get_if<Accum>(&n.op);   // a plain one continues the sum that its operand is a part of
+  return std::holds_alternative<Map>(n.op) || std::holds_alternative<Running>(n.op) || (sum && sum->degree > 0) ? out : 0;
+}
+
+/// Of a graph; of a block graph those of all its blocks and iterations. What several blocks compute alike counts once, as it does in the
+/// program: fusing is no algebra.
+double operations(const Graph& g) {
+  const Launch& launch = g.launch();
+  const std::vector<Phase> phase = phases(g);
+  std::vector<std::array<bool, 3>> differs(static_cast<size_t>(g.num_values()), {false, false, false});   // by block, along each axis
+  double sum = 0;
+  for (const Node& n : g.nodes()) {
+    std::array<bool, 3> mine{};
+    for (size_t a = 0; a < 3; a++) {
+      if (const auto* in = std::get_if<Input>(&n.op)) mine[a] = in->part.grid[a] >= 0;
+      for (ValueId v : n.operands) mine[a] = mine[a] || differs[static_cast<size_t>(v)][a];
+    }
+    for (int i = 0; i < n.num_values; i++) differs[static_cast<size_t>(n.first_value + i)] = mine;
+    const bool in_loop = n.first_value >= 0 && phase[static_cast<size_t>(n.first_value)] == Phase::kLoop;
+    double times = in_loop || std::holds_alternative<Accum>(n.op) ? static_cast<double>(launch.loop) : 1;
+    for (size_t a = 0; a < 3; a++) times *= mine[a] ? static_cast<double>(launch.grid[a]) : 1;
+    sum += operations(g, n) * times;
+  }
+  return sum;
+}
+
 /// Operator by operator: each reads its operands and writes its results.
 AlgebraStep one_by_one(const Graph& g, std::string what) {
-  AlgebraStep s{std::move(what), 0, 0, 0};
+  AlgebraStep s{std::move(what), 0, 0, operations(g)};
   for (const Node& n : g.nodes()) {
     if (!computes(n)) continue;
     s.kernels++;
@@ -44,18 +81,14 @@ AlgebraStep one_by_one(const Graph& g, std::string what) {
     for (ValueId v : n.operands) if (!g.def_form<Const>(v) && !g.def_form<Iota>(v)) read.insert(stored(g, v));
     for (ValueId v : read) s.bytes += stored_bytes(g, v);
     for (int i = 0; i < n.num_values; i++) s.bytes += stored_bytes(g, n.first_value + i);
-    const double out = static_cast<double>(g.dims(n.first_value).elements());
-    if (std::holds_alternative<MatMul>(n.op))
-      s.flops += 2 * out * static_cast<double>(g.dims(n.operands[0])[g.dims(n.operands[0]).rank() - 1]);
-    else if (std::holds_alternative<Reduce>(n.op)) s.flops += static_cast<double>(g.dims(n.operands[0]).elements());
-    else if (std::holds_alternative<Map>(n.op)) s.flops += out;
   }
   return s;
 }
 
+/// Kernels and bytes are the plan's, operations those of its graph: a plan counts the ones that bound its time.
 AlgebraStep plan_step(const Plan& p, std::string what) {
-  AlgebraStep s{std::move(what), static_cast<int64_t>(p.kernels.size()), 0, 0};
-  for (const KernelPlan& k : p.kernels) s.bytes += k.bytes, s.flops += k.flops;
+  AlgebraStep s{std::move(what), static_cast<int64_t>(p.kernels.size()), 0, operations(p.graph)};
+  for (const KernelPlan& k : p.kernels) s.bytes += k.bytes;
   return s;
 }
 
@@ -154,12 +187,17 @@ std::vector<AlgebraStep> algebra_steps(const Program& program, const Graph& foun
 }
 
 std::string saved_by(const AlgebraStep& a, const AlgebraStep& b) {
-  std::string out;
-  const auto add = [&](const std::string& text) { out += (out.empty() ? "" : ", ") + text; };
-  if (const int64_t k = a.kernels - b.kernels; k > 0) add(fmt::format("{} kernel{}", k, k == 1 ? "" : "s"));
-  if (const double mb = static_cast<double>(a.bytes - b.bytes) / 1e6; mb >= 0.0005) add(fmt::format("{:.4g} MB", mb));
-  if (const double mflop = (a.flops - b.flops) / 1e6; mflop >= 0.0005) add(fmt::format("{:.4g} Mflop", mflop));
-  return out;
+  std::string saves, adds;
+  const auto say = [&](double less, const std::string& text) {
+    std::string& out = less > 0 ? saves : adds;
+    out += (out.empty() ? "" : ", ") + text;
+  };
+  if (const int64_t k = a.kernels - b.kernels; k != 0)
+    say(static_cast<double>(k), fmt::format("{} kernel{}", std::abs(k), std::abs(k) == 1 ? "" : "s"));
+  const double mb = static_cast<double>(a.bytes - b.bytes) / 1e6, mflop = (a.flops - b.flops) / 1e6;
+  if (std::abs(mb) >= 0.0005) say(mb, fmt::format("{:.4g} MB", std::abs(mb)));
+  if (std::abs(mflop) >= 0.0005) say(mflop, fmt::format("{:.4g} Mflop", std::abs(mflop)));
+  return saves + (adds.empty() ? "" : (saves.empty() ? "adds " : "; adds ") + adds);
 }
 
 std::string to_string(const std::vector<AlgebraStep>& steps) {
@@ -167,7 +205,8 @@ std::string to_string(const std::vector<AlgebraStep>& steps) {
   for (size_t i = 0; i < steps.size(); i++) {
     const AlgebraStep& s = steps[i];
     out += fmt::format("{:>10} {:>11.4g} {:>11.4g}  {}\n", s.kernels, static_cast<double>(s.bytes) / 1e6, s.flops / 1e6, s.what);
-    if (const std::string saved = i ? saved_by(steps[i - 1], s) : ""; !saved.empty()) out += fmt::format("{:>36}saves {}\n", "", saved);
+    if (const std::string saved = i ? saved_by(steps[i - 1], s) : ""; !saved.empty())
+      out += fmt::format("{:>36}{}{}\n", "", saved.starts_with("adds") ? "" : "saves ", saved);
   }
   return out;
 }

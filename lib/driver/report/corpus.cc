@@ -84,12 +84,6 @@ std::string corpus_report(std::vector<SpecOutcome> outcomes) {
   return out.dump(1, ' ', false, CorpusJson::error_handler_t::replace) + "\n";
 }
 
-std::optional<nlohmann::ordered_json> read_own_json(const std::string& text, const std::string& file) {
-  auto read = read_json_text(text, file, DiagCode::kBaseline);
-  if (!read || !read->is_object()) return std::nullopt;
-  return std::move(*read);
-}
-
 Result<std::vector<SpecOutcome>> read_corpus_reports(const std::vector<Source>& reports) {
   std::vector<SpecOutcome> out;
   std::set<std::string> seen;

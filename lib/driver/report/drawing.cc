@@ -322,10 +322,13 @@ std::string html_text(const std::string& s) {
 Drawn draw(const Drawing& d) { return Layout(d).run(); }
 
 std::string svg_figure(const Drawn& d, const std::string& label, double least, double most) {
+  // wider than what a telephone or a small window shows: it scrolls, and says so there
+  const double room = (d.width + 1) * least;
+  const char* reach = room > 740 ? " far farther" : room > 300 ? " far" : "";
   return fmt::format(
-      "<div class=\"fig\"><svg role=\"img\" aria-label=\"{}\" viewBox=\"0 0 {:.0f} {:.0f}\" "
+      "<div class=\"fig{}\"><svg role=\"img\" aria-label=\"{}\" viewBox=\"0 0 {:.0f} {:.0f}\" "
       "style=\"width:100%;max-width:{:.0f}px;min-width:{:.0f}px\">\n{}</svg></div>\n",
-      html_text(label), d.width + 1, d.height + 1, (d.width + 1) * most, (d.width + 1) * least, d.svg);
+      reach, html_text(label), d.width + 1, d.height + 1, (d.width + 1) * most, room, d.svg);
 }
 
 }  // namespace mirage

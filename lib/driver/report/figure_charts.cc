@@ -17,7 +17,8 @@ namespace {
 
 using ChartJson = nlohmann::ordered_json;
 
-constexpr double kChartWidth = 460;
+constexpr double kChartWidth = 400;   // with its smallest scale it fits a telephone's page
+constexpr double kLeast = 0.74, kMost = 1.6;
 
 std::string text_at(double x, double y, const std::string& text, const char* cls = "u", const char* anchor = "start") {
   return fmt::format("<text class=\"{}\" x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\">{}</text>\n", cls, x, y, anchor, html_text(text));
@@ -32,13 +33,6 @@ double number_of(const ChartJson& j, const char* key) { return j.contains(key) &
 
 std::string ellipsis(const std::string& s, size_t most) { return s.size() <= most ? s : s.substr(0, most - 2) + ".."; }
 
-std::string bytes_text(double b) {
-  return b >= 1e9   ? fmt::format("{:.2f} GB", b / 1e9)
-         : b >= 1e6 ? fmt::format("{:.1f} MB", b / 1e6)
-         : b >= 1e3 ? fmt::format("{:.1f} kB", b / 1e3)
-                    : fmt::format("{:.0f} B", b);
-}
-
 /// 1, 2 or 5 times a power of ten: about n of them reach `most`.
 double tick_step(double most, int n) {
   const double raw = std::max(most, 1e-9) / n, power = std::pow(10, std::floor(std::log10(raw)));
@@ -46,17 +40,30 @@ double tick_step(double most, int n) {
   return 10 * power;
 }
 
+/// A label over the chart's own lines.
+std::string label_at(double x, double y, const std::string& text, const char* anchor) { return text_at(x, y, text, "u h", anchor); }
+
 }  // namespace
+
+std::string bytes_text(double b) {
+  if (b >= 1e9) return fmt::format("{:.2f} GB", b / 1e9);
+  return b >= 1e6 ? fmt::format("{:.1f} MB", b / 1e6) : b >= 1e3 ? fmt::format("{:.1f} kB", b / 1e3) : fmt::format("{:.0f} B", b);
+}
+
+std::string operations_text(double n) {
+  if (n >= 1e12) return fmt::format("{:.2f} Tflop", n / 1e12);
+  return n >= 1e9 ? fmt::format("{:.2f} Gflop", n / 1e9) : n >= 1e6 ? fmt::format("{:.1f} Mflop", n / 1e6) : fmt::format("{:.0f} flop", n);
+}
 
 std::string schedule_figure(const ChartJson& result) {
   const ChartJson& kernels = result["kernels"];
   if (kernels.empty() || kernels.size() > 80)
     return kernels.empty() ? "" : fmt::format("<p>{} kernels: the table has them.</p>\n", kernels.size());
   const double total = number_of(result, "predicted_us"), plain = number_of(result, "straightforward_us");
-  constexpr double kLeft = 168, kRow = 22, kTop = 20, kRight = 62;
+  constexpr double kLeft = 160, kRow = 22, kTop = 20, kRight = 62;
   const double most = std::max({total, plain, 1e-6}), scale = (kChartWidth - kLeft - kRight) / most;
   Drawn d{"", kChartWidth, kTop + kRow * (static_cast<double>(kernels.size()) + 2) + 8};
-  const double step = tick_step(most, 5);
+  const double step = tick_step(most, 3);   // labels such as "0.05 us" need 50 units
   for (double t = 0; t <= most * 1.001; t += step) {
     d.svg += fmt::format("<line class=\"g\" x1=\"{0:.1f}\" y1=\"{1}\" x2=\"{0:.1f}\" y2=\"{2:.1f}\"/>", kLeft + t * scale, kTop - 4,
                          d.height - 4);
@@ -81,13 +88,13 @@ std::string schedule_figure(const ChartJson& result) {
   };
   sum("this result", total, "q");
   sum("straightforward kernels", plain, "s");
-  return svg_figure(d, "kernels over predicted time", 0.7, 1.5);
+  return svg_figure(d, "kernels over predicted time", kLeast, kMost);
 }
 
 std::string shared_figure(const ChartJson& kernel) {
   if (!kernel.contains("timeline") || kernel["timeline"]["shared"].empty()) return "";
   const ChartJson &steps = kernel["timeline"]["steps"], &shared = kernel["timeline"]["shared"];
-  constexpr double kLeft = 196, kRow = 20, kTop = 34;
+  constexpr double kLeft = 166, kRow = 20, kTop = 34;
   const double rows = static_cast<double>(shared.size()),
                width = (kChartWidth - kLeft - 4) / std::max<double>(1, static_cast<double>(steps.size()));
   Drawn d{"", kChartWidth, kTop + kRow * rows + 4};
@@ -100,15 +107,17 @@ std::string shared_figure(const ChartJson& kernel) {
     if (i == 0 || steps[i - 1]["phase"] != steps[i]["phase"]) {
       size_t end = i;
       while (end < steps.size() && steps[end]["phase"] == steps[i]["phase"]) end++;
-      if (width * static_cast<double>(end - i) > 46)
-        d.svg += text_at(kLeft + width * static_cast<double>(i + end) / 2, 12, phase == "loop" ? "in the loop" : phase, "t", "middle");
+      const double room = width * static_cast<double>(end - i);
+      const std::string name = phase == "loop" && room >= 84 ? "in the loop" : phase;
+      if (room >= 7 * static_cast<double>(name.size()))
+        d.svg += text_at(kLeft + width * static_cast<double>(i + end) / 2, 12, name, "t", "middle");
     }
   }
   d.svg += text_at(0, kTop - 8, "step");
   double y = kTop;
   for (const ChartJson& s : shared) {
     const double first = number_of(s, "first"), last = number_of(s, "last");
-    d.svg += text_at(0, y + 12, ellipsis(s["what"].get<std::string>(), 28));
+    d.svg += text_at(0, y + 12, ellipsis(s["what"].get<std::string>(), 24));
     d.svg += rect_at(kLeft + width * first + 1, y + 1, width * (last - first + 1) - 2, kRow - 5, "q",
                      fmt::format("{}: {} bytes at {}", s["what"].get<std::string>(), number_of(s, "bytes"), number_of(s, "offset")));
     const std::string size = bytes_text(number_of(s, "bytes"));
@@ -118,7 +127,7 @@ std::string shared_figure(const ChartJson& kernel) {
     else d.svg += text_at(kLeft + width * first - 3, y + 12, size, "u", "end");
     y += kRow;
   }
-  return svg_figure(d, "shared memory over the kernel's steps", 0.7, 1.5);
+  return svg_figure(d, "shared memory over the kernel's steps", kLeast, kMost);
 }
 
 std::string roofline_figure(const ChartJson& report) {
@@ -152,13 +161,12 @@ std::string roofline_figure(const ChartJson& report) {
     d.svg += text_at(kLeft - 5, py(std::pow(10, e)) + 4,
                      e >= 6 ? fmt::format("{:.6g} T/s", std::pow(10, e - 6)) : fmt::format("{:.6g} G/s", std::pow(10, e - 3)), "u", "end");
   }
-  d.svg += text_at(kChartWidth / 2 + kLeft / 2, kTop + kHeight + 32, "floating-point operations per byte of device memory", "u", "middle");
+  d.svg += text_at(kChartWidth / 2 + kLeft / 2, kTop + kHeight + 32, "operations per byte of device memory", "u", "middle");
   const double knee = peak / memory, start = std::max(std::pow(10, x0), std::pow(10, y0) / memory);
   d.svg += fmt::format("<path class=\"r\" d=\"M{:.1f} {:.1f}L{:.1f} {:.1f}L{:.1f} {:.1f}\"/>", px(start), py(start * memory), px(knee),
                        py(peak), kChartWidth - 8, py(peak));
-  d.svg += text_at(px(knee) - 8, py(peak) - 2, fmt::format("{:.0f} Tflop/s tensor cores", peak / 1e6), "u", "end");
-  d.svg += fmt::format("<text class=\"u\" x=\"0\" y=\"0\" text-anchor=\"start\" transform=\"translate({:.1f} {:.1f})\">{}</text>",
-                       px(start) + 66, py(start * memory) - 4, html_text(fmt::format("{:.2f} TB/s", memory / 1e6)));
+  d.svg += label_at(px(knee) - 8, py(peak) - 2, fmt::format("{:.0f} Tflop/s tensor cores", peak / 1e6), "end");
+  d.svg += label_at(px(start) + 66, py(start * memory) - 4, fmt::format("{:.2f} TB/s", memory / 1e6), "start");
   std::vector<std::array<double, 2>> labels;
   for (const Point& p : points) {
     const double x = px(p.intensity), y = py(p.rate);
@@ -170,10 +178,11 @@ std::string roofline_figure(const ChartJson& report) {
         std::none_of(labels.begin(), labels.end(), [&](const auto& l) { return std::abs(l[0] - x) < 70 && std::abs(l[1] - y) < 14; });
     if (!is_free) continue;   // the title and the table have it
     const bool at_right = x + 70 < kChartWidth;
-    d.svg += text_at(at_right ? x + 9 : x - 9, y + 12, p.name, "t", at_right ? "start" : "end");
+    const double below = y + 12 < kTop + kHeight ? y + 12 : y - 7;
+    d.svg += text_at(at_right ? x + 9 : x - 9, below, p.name, "t h", at_right ? "start" : "end");
     labels.push_back({x, y});
   }
-  return svg_figure(d, "roofline", 0.7, 1.5);
+  return svg_figure(d, "roofline", kLeast, kMost);
 }
 
 std::string funnel_figure(const ChartJson& search) {
@@ -196,7 +205,7 @@ std::string funnel_figure(const ChartJson& search) {
              text_at(kLeft + w + 5, y + 14, fmt::format("{:.0f}", n));
     y += kRow;
   }
-  return svg_figure(d, "search funnel, logarithmic", 0.7, 1.5);
+  return svg_figure(d, "search funnel, logarithmic", kLeast, kMost);
 }
 
 }  // namespace mirage

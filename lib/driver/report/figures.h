@@ -14,6 +14,9 @@ namespace mirage {
 /// operators that they compute. Too large ones are said to be.
 std::string mugraph_figure(const Plan&, const Program&);
 
+std::string bytes_text(double bytes);      ///< "50.7 MB"
+std::string operations_text(double n);     ///< "805.3 Mflop"
+
 /// Kernels one after another on an axis of time, above the straightforward ones' total; kernels: of report.json.
 std::string schedule_figure(const nlohmann::ordered_json& result);
 /// Shared memory of a kernel (its `timeline` in report.json): places over steps. "" where it has none.

@@ -28,7 +28,9 @@ pre{background:var(--card);padding:.8rem;overflow:auto;font-size:.8rem;border-ra
 svg text{font:11px ui-monospace,"DejaVu Sans Mono",Menlo,Consolas,monospace;fill:var(--fg)}svg .u{fill:var(--soft)}svg .t{font-weight:bold}svg .b{fill:var(--soft);font-style:italic}svg .i{fill:var(--fg)}
 svg rect{stroke:var(--line)}svg .in,.k.in{fill:var(--in);background:var(--in)}svg .mm,.k.mm{fill:var(--mm);background:var(--mm)}svg .rd,.k.rd{fill:var(--rd);background:var(--rd)}svg .ew,.k.ew{fill:var(--ew);background:var(--ew)}svg .mv,.k.mv{fill:var(--mv);background:var(--mv)}svg .out,.k.out{fill:var(--out);background:var(--out)}
 svg .kb{fill:var(--bg);stroke:var(--soft)}svg .lp{fill:var(--lp)}svg .bd{fill:var(--bd)}svg .q{fill:var(--q);stroke:none}svg .p{fill:var(--p);stroke:none}svg .s{fill:var(--s);stroke:none}
-svg .e{fill:none;stroke:var(--soft);stroke-width:1.2}svg .g{stroke:var(--line)}svg .r{fill:none;stroke:var(--accent);stroke-width:2}svg .d{fill:var(--accent)}
+svg .h{paint-order:stroke;stroke:var(--bg);stroke-width:4px}svg .e{fill:none;stroke:var(--soft);stroke-width:1.2}svg .g{stroke:var(--line)}svg .r{fill:none;stroke:var(--accent);stroke-width:2}svg .d{fill:var(--accent)}
+@media (max-width:36rem){.fig.far::before{content:"\21C4  wider than the page: scrolls sideways";display:block;position:sticky;left:0;width:max-content;color:var(--soft);font-size:.85rem}}
+@media (max-width:50rem){.fig.farther::before{content:"\21C4  wider than the page: scrolls sideways";display:block;position:sticky;left:0;width:max-content;color:var(--soft);font-size:.85rem}}
 .legend>span{display:inline-block;margin-right:.8em}
 @media (max-width:36rem){.wide table,.wide tbody{display:block}.wide thead{display:none}.wide table.sort thead,.wide table.sort thead tr{display:block}.wide table.sort th{display:inline-block;min-width:0;margin:0 .2rem .2rem 0}
 .wide tr{display:block;border:1px solid var(--line);margin:.4rem 0;padding:.2rem .5rem}.wide td{display:block;border:0;padding:.1rem 0;min-width:0!important;overflow-wrap:anywhere}.wide td.n{text-align:left}.wide td:empty{display:none}.wide td[data-h]::before{content:attr(data-h) ": ";color:var(--soft)}}

@@ -79,12 +79,12 @@ std::string cards(const PageJson& result, const PageJson& report) {
 
 std::string one_kernel(const PageJson& k, size_t number, bool is_open) {
   std::string body = "<p>" + value_of(k, "why") + "</p>\n";
-  const auto fact = [&](const char* key, const char* title) {
-    return k.contains(key) ? fmt::format("<span><i>{}</i> {}</span>", title, value_of(k, key)) : std::string();
-  };
-  body += "<p class=\"facts\">" + fact("bytes", "bytes moved") + fact("flops", "operations") + fact("roofline_us", "roofline, µs") +
-          fact("grid", "grid") + fact("threads", "threads") + fact("shared_bytes", "shared bytes") + fact("registers", "registers") +
-          fact("spill_bytes", "spilled bytes") + "</p>\n";
+  const auto told = [](const char* title, const std::string& text) { return fmt::format("<span><i>{}</i> {}</span>", title, text); };
+  const auto fact = [&](const char* key, const char* title) { return k.contains(key) ? told(title, value_of(k, key)) : std::string(); };
+  body += "<p class=\"facts\">" + told("moved", bytes_text(number_in(k, "bytes"))) +
+          told("operations", operations_text(number_in(k, "flops"))) + fact("roofline_us", "roofline, µs") +
+          fact("grid", "grid") + fact("threads", "threads") + told("shared memory", bytes_text(number_in(k, "shared_bytes"))) +
+          fact("registers", "registers") + fact("spill_bytes", "spilled bytes") + "</p>\n";
   if (k.contains("timeline")) {
     const PageJson& steps = k["timeline"]["steps"];
     if (const std::string figure = shared_figure(k); !figure.empty()) body += "<h4>Shared memory, step by step</h4>\n" + figure;
@@ -103,8 +103,8 @@ std::string one_kernel(const PageJson& k, size_t number, bool is_open) {
 std::string kernels_section(const PageJson& r) {
   const PageJson& kernels = r["result"]["kernels"];
   std::string out =
-      "<h2>Time and schedule</h2>\n<p>Each kernel's predicted time, in launch order; the dark part is what device memory or the units that "
-      "compute take at their full rates (the roofline).</p>\n" +
+      "<h2>Time and schedule</h2>\n<p>Each kernel's predicted time, in launch order; the stronger colour is what device memory or the "
+      "units that compute take at their full rates (the roofline).</p>\n" +
       schedule_figure(r["result"]);
   if (const std::string roof = roofline_figure(r); !roof.empty())
     out += folded("Roofline", roof + "<p>The line is the machine's; a point is a kernel as predicted.</p>\n", kernels.size() <= 6);
@@ -121,10 +121,17 @@ std::string measured_section(const PageJson& r) {
 
 std::string steps_section(const PageJson& r) {
   if (!r.contains("steps") || r["steps"].empty()) return "";
+  PageJson rows = r["steps"];
+  const auto unbroken = [](std::string text) { return text.replace(text.find(' '), 1, "\u00a0"); };
+  for (PageJson& row : rows) {
+    row["bytes"] = unbroken(bytes_text(number_in(row, "bytes"))), row["flops"] = unbroken(operations_text(number_in(row, "flops")));
+    const std::string change = row.contains("saves") ? row["saves"].get<std::string>() : "adds";
+    if (!change.starts_with("adds")) row["saves"] = "saves " + change;
+  }
   return "<h2>From the spec to the µGraph</h2>\n<p>Step by step; what each leaves when every operator that stays apart is a kernel of its "
-         "own.</p>\n" +
-         html_table(r["steps"],
-                    {{"what", "step"}, {"kernels", "kernels"}, {"bytes", "bytes"}, {"flops", "operations"}, {"saves", "saves"}});
+         "own. What several blocks of a µGraph compute alike counts as one operation.</p>\n" +
+         html_table(rows,
+                    {{"what", "step"}, {"kernels", "kernels"}, {"bytes", "bytes"}, {"flops", "operations"}, {"saves", "change"}});
 }
 
 std::string search_section(const PageJson& r) {
@@ -223,6 +230,17 @@ std::string report_html(const std::string& whole, const std::vector<ReportPart>&
   return out + page_end();
 }
 
+namespace {
+
+/// "proved"; of a library for several sizes, if it is at each.
+std::string evidence_in_short(const PageJson& r) {
+  const auto is_proved = [](const PageJson& x) { return x.contains("proof") && x["proof"]["proved"] == true; };
+  if (!r.contains("points")) return !r.contains("proof") ? "" : is_proved(r) ? "proved" : "not proved";
+  return std::all_of(r["points"].begin(), r["points"].end(), is_proved) ? "proved at each size" : "not proved at each size";
+}
+
+}  // namespace
+
 std::string corpus_html(const std::vector<std::string>& reports, const std::vector<std::string>& folders) {
   std::string rows;
   size_t failed_specs = 0;
@@ -253,7 +271,7 @@ std::string corpus_html(const std::vector<std::string>& reports, const std::vect
         "<td class=\"n\" data-h=\"straightforward, µs\">{:.2f}</td><td class=\"n\" data-h=\"faster, ×\">{:.2f}</td><td "
         "data-h=\"evidence\">{}</td></tr>\n",
         folder, name, value_of(result, "kind"), kernels, us, plain, us > 0 ? plain / us : 0,
-        r.contains("proof") ? (r["proof"]["proved"] == true ? "proved" : "not proved") : "");
+        evidence_in_short(r));
   }
   std::string out = page_begin("mirage-opt: " + std::to_string(reports.size()) + " specs", sort_script()) +
                     fmt::format("<h1>{} specs</h1>\n<div class=\"cards\">", reports.size());

@@ -143,4 +143,10 @@ OrderedJson own_json(const std::string& text) {
   return std::move(*j);
 }
 
+std::optional<nlohmann::ordered_json> read_own_json(const std::string& text, const std::string& file) {
+  auto read = read_json_text(text, file, DiagCode::kBaseline);
+  if (!read || !read->is_object()) return std::nullopt;
+  return std::move(*read);
+}
+
 }  // namespace mirage

@@ -110,6 +110,8 @@ TEST_CASE("machines are found by the names that people and drivers use") {
   for (const char* name : {"L40", "H10", "RTX", "nvidia", "90", "a1000"})
     CHECK(run_tool(spec + " -o " + t.path + "/out --machine " + name + kSourcesOnly).exit == 2);
   CHECK(run_tool(spec + " -o " + t.path + "/out --target H100" + kSourcesOnly).err.find("--machine h100") != std::string::npos);
+  CHECK(run_tool("--print-config --machine A100").out.find("target = sm_80") != std::string::npos);
+  CHECK(run_tool("--print-config").out.find("target = sm_90a") != std::string::npos);
   CHECK(run_tool(spec + " -o " + t.path + "/out --arch sm_80" + kSourcesOnly).exit == 0);
   CHECK(t.read("out/one.cu").find("--target sm_80") != std::string::npos);
   CHECK(run_tool(spec + " -o " + t.path + "/out --arhc sm_80" + kSourcesOnly).err.find("did you mean '--arch'") != std::string::npos);

@@ -22,13 +22,18 @@ namespace {
 class Device {
  public:
   explicit Device(uint64_t seed, double slower) : rng_(seed), slower_(slower) {}
-  std::optional<double> operator()(bool is_new, int round) {
-    const double normal = std::sqrt(-2 * std::log(1 - rng_.uniform())) * std::cos(6.283185307 * rng_.uniform());
-    const double disturbed = rng_.uniform() < 0.02 ? 0.2 * rng_.uniform() : 0;
-    return 10 * (is_new ? slower_ : 1) * (1 + 0.01 * normal + disturbed) * (1 + 0.002 * round);
+  std::optional<RatiosOf> operator()(int look) {
+    RatiosOf out;
+    for (int i = 0; i < 15; i++) out["f"].push_back(time(slower_, 15 * look + i) / time(1, 15 * look + i));
+    return out;
   }
 
  private:
+  double time(double slower, int round) {
+    const double normal = std::sqrt(-2 * std::log(1 - rng_.uniform())) * std::cos(6.283185307 * rng_.uniform());
+    const double disturbed = rng_.uniform() < 0.02 ? 0.2 * rng_.uniform() : 0;
+    return 10 * slower * (1 + 0.01 * normal + disturbed) * (1 + 0.002 * round);
+  }
   Rng rng_;
   double slower_;
 };
@@ -37,7 +42,7 @@ int alarms(int runs, double slower) {
   int n = 0;
   for (int i = 0; i < runs; i++) {
     const auto r = time_in_turn(Device(static_cast<uint64_t>(1000 + i), slower), static_cast<uint64_t>(i));
-    n += r->kind == TimeRatio::Kind::kSlower;
+    n += r->at("f").kind == TimeRatio::Kind::kSlower;
   }
   return n;
 }
@@ -103,11 +108,27 @@ TEST_CASE("the interval holds the median, and what cannot be timed ends the comp
   CHECK(judge_ratios({2, 2, 2}, 1).kind == TimeRatio::Kind::kSlower);
   CHECK(judge_ratios({0.99, 1.03, 0.99, 1.03}, 1).kind == TimeRatio::Kind::kInconclusive);
   int looks = 0;
-  CHECK(!time_in_turn([&](bool, int) -> std::optional<double> { return ++looks < 5 ? std::optional(1.0) : std::nullopt; }, 1));
-  CHECK(looks == 5);
-  std::vector<bool> order;
-  time_in_turn([&](bool is_new, int) -> std::optional<double> { return order.push_back(is_new), 1.0; }, 1);
-  CHECK((order.size() == 30 && order[0] != order[1] && order[0] == order[3]));   // who comes first alternates
+  const RatiosOf open = {{"f M=1", {0.99, 1.03, 0.99, 1.03}}, {"f M=8", {1, 1, 1}}};
+  CHECK(!time_in_turn([&](int) -> std::optional<RatiosOf> { return ++looks < 3 ? std::optional(open) : std::nullopt; }, 1));
+  CHECK(looks == 3);
+  const auto judged = time_in_turn([&](int) { return std::optional(open); }, 1);   // as long as one size is open, all are timed
+  REQUIRE(judged);
+  CHECK((judged->at("f M=1").rounds == 12 && judged->at("f M=8").rounds == 9));
+  CHECK(judged->at("f M=8").kind == TimeRatio::Kind::kNotSlower);
+}
+
+TEST_CASE("rounds are read from what a check program printed") {
+  const std::string times = R"("earlier_rounds_us": [2, 4], "rounds_us": [3, 3]})";
+  const auto one = ratios_in("note\n{\"name\": \"f\", " + times + "\n");
+  REQUIRE(one);
+  CHECK(one->at("f") == std::vector<double>{1.5, 0.75});
+  const auto sizes = ratios_in("{\"name\": \"f M=1\", " + times + "\n{\"name\": \"f M=8\", " + times + "\n");
+  REQUIRE(sizes);
+  CHECK(sizes->size() == 2);
+  for (const char* bad : {"", "{}", R"({"name": "f", "cold_samples_us": [1]})",
+                          R"({"name": "f", "earlier_rounds_us": [1], "rounds_us": [1, 2]})",
+                          R"({"name": "f", "earlier_rounds_us": [0], "rounds_us": [1]})", R"({"name": "f", "earlier_rounds_us": [1)"})
+    CHECK(!ratios_in(bad));
 }
 
 TEST_CASE("a product in the cache is what was put there, or is not there") {

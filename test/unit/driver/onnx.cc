@@ -11,6 +11,16 @@
 
 using namespace mirage;
 
+#ifdef MIRAGE_NO_ONNX
+
+TEST_CASE("a build without ONNX says so") {
+  const auto r = spec_of_model({"m.onnx", "\x08\x01"}, {});
+  REQUIRE(!r.ok());
+  CHECK(r.errors()[0].text.find("built without ONNX") != std::string::npos);
+}
+
+#else
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -196,3 +206,5 @@ TEST_CASE("external data of an ONNX model is read below its folder only, and onl
         "no error");
   fs::remove_all(folder);
 }
+
+#endif

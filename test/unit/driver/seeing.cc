@@ -137,6 +137,8 @@ TEST_CASE("the steps from a program to its muGraph are named, and the last is th
   CHECK(j["steps"].back()["kernels"] == j["result"]["kernels"].size());
   CHECK(j["steps"].back()["what"].get<std::string>().find("have no name") == std::string::npos);
   CHECK(j["steps"][0]["kernels"].get<int>() > j["steps"].back()["kernels"].get<int>());
+  const double algebra = j["steps"][1]["flops"].get<double>(), fused = j["steps"].back()["flops"].get<double>();
+  CHECK((fused >= algebra && fused < 1.0001 * algebra));   // fusing computes no less
   for (const auto& a : j["alternatives"]) CHECK(a.contains("lost") == !a["chosen"].get<bool>());   // each with the reason
   CHECK(j["result"]["roofline_us"].get<double>() < j["result"]["predicted_us"].get<double>());
   for (const auto& k : j["result"]["kernels"]) CHECK(!k["timeline"]["steps"].empty());

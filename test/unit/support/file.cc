@@ -1,7 +1,9 @@
 // Files: whole or not at all, foreign ones left alone, failures with the system's reason.
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 #include <unistd.h>
 #include "mirage/support/file.h"
 
@@ -52,6 +54,18 @@ TEST_CASE("a folder receives its files on commit and leaves foreign ones alone")
   CHECK(contents(dir + "/mine.txt") == "mine");
   CHECK(contents(dir + "/made_by_a_tool") == "t");
   CHECK(entries(dir) == 3);
+}
+
+TEST_CASE("files of one commit have one time, so that make builds no library again") {
+  const TempFolder temp;
+  auto out = OutputFolder::open(temp.path);
+  REQUIRE(out.ok());
+  REQUIRE(out->write("libf.so", "first").empty());
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  REQUIRE(out->write("f.cu", "later").empty());
+  REQUIRE(out->write("certificate.json", "{}").empty());
+  REQUIRE(out->commit("certificate.json").empty());
+  CHECK(fs::last_write_time(temp.path + "/libf.so") == fs::last_write_time(temp.path + "/f.cu"));
 }
 
 TEST_CASE("what cannot be written says why and exits with 11") {
