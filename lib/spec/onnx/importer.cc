@@ -501,7 +501,7 @@ Shape OpCall::known_integers(size_t i, const char* what) const {
   const auto c = known(i);
   if (!c) throw Refusal{fmt::format("{} that are computed from values of tensors", what)};
   Shape out;
-  for (double x : c->data) out.push_back(x >= 9.2e18 ? INT64_MAX : x <= -9.2e18 ? INT64_MIN : static_cast<int64_t>(x));
+  for (double x : c->data) out.push_back(to_int64(x));
   return out;
 }
 

@@ -18,6 +18,11 @@ using Shape = std::vector<int64_t>;
 inline constexpr double kSqrt2 = 1.41421356237309504880, kSqrtHalf = 0.70710678118654752440;
 
 std::string text_of(const Shape&);
+/// The nearest whole number towards zero, 0 for what is no number: models have whole constants beyond int64 in double.
+inline int64_t to_int64(double x) {
+  if (x != x) return 0;
+  return x >= 9.2e18 ? INT64_MAX : x <= -9.2e18 ? INT64_MIN : static_cast<int64_t>(x);
+}
 inline bool is_whole_type(int onnx_type) { return onnx_type == kInt32 || onnx_type == kInt64; }
 int64_t elements_of(const Shape&);
 

@@ -141,7 +141,7 @@ Results along(const OpCall& c, const char* name) { return {c.op(name, {c.in(0)},
 
 Results cumsum(const OpCall& c) {
   return {c.op("cumsum", {c.in(0)},
-               {{"axis", c.axis(static_cast<int64_t>(c.known_number(1, "an axis")), c.rank())},
+               {{"axis", c.axis(to_int64(c.known_number(1, "an axis")), c.rank())},
                 {"reverse", c.integer("reverse", 0) != 0},
                 {"exclusive", c.integer("exclusive", 0) != 0}})};
 }

@@ -177,10 +177,11 @@ class Divider {
   void put_known(const std::string& name, OnnxModel& part, std::set<std::string>& there, std::vector<OnnxNode>& before) const {
     if (!there.insert(name).second) return;
     const Value& v = *survey_.find(name);
-    if (is_whole_type(v.type) && v.known) {
+    if (v.known) {   // what computes it may read a tensor for its type only, or its shape, which the part need not have
       TensorData t;
       t.name = name, t.type = v.type, t.dims = v.known->dims;
-      for (double x : v.known->data) t.ints.push_back(static_cast<int64_t>(x));
+      if (!is_whole_type(v.type)) t.reals = v.known->data;
+      else for (double x : v.known->data) t.ints.push_back(to_int64(x));
       part.graph.initializers.push_back(std::move(t));
       return;
     }
