@@ -173,16 +173,21 @@ class Divider {
     return out;
   }
 
-  /// A value that is known while reading, in the part: as an initializer, or by the nodes that compute it.
+  /// A value that is known while reading, in the part: as a constant, since what computes it may read a tensor for its type or shape only,
+  /// which the part need not have.
   void put_known(const std::string& name, OnnxModel& part, std::set<std::string>& there, std::vector<OnnxNode>& before) const {
     if (!there.insert(name).second) return;
     const Value& v = *survey_.find(name);
-    if (v.known) {   // what computes it may read a tensor for its type only, or its shape, which the part need not have
+    if (v.known) {
       TensorData t;
       t.name = name, t.type = v.type, t.dims = v.known->dims;
       if (!is_whole_type(v.type)) t.reals = v.known->data;
       else for (double x : v.known->data) t.ints.push_back(to_int64(x));
-      part.graph.initializers.push_back(std::move(t));
+      Attribute value;
+      value.name = "value", value.tensor = std::move(t);
+      OnnxNode n;
+      n.name = n.op = "Constant", n.outputs = {name}, n.attributes = {std::move(value)};
+      before.push_back(std::move(n));
       return;
     }
     const OnnxNode& n = nodes()[producer_.at(name)];
