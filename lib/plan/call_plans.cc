@@ -1,4 +1,4 @@
-#include "plan/call_plans.h"
+#include "mirage/plan/call_plans.h"
 
 #include "mirage/plan/attend.h"
 #include "mirage/plan/block_plan.h"

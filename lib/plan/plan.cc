@@ -7,7 +7,7 @@
 #include "mirage/ir/kept.h"
 #include "mirage/plan/block.h"
 #include "mirage/plan/region.h"
-#include "plan/call_plans.h"
+#include "mirage/plan/call_plans.h"
 #include "plan/planner.h"
 #include "plan/region/region_index.h"
 #include "plan/passes/rewrites.h"

@@ -10,7 +10,7 @@
 #include "mirage/plan/plan.h"
 #include "mirage/plan/strategy.h"
 #include "mirage/plan/stream.h"
-#include "plan/call_plans.h"
+#include "mirage/plan/call_plans.h"
 #include "plan/region/region.h"
 #include "plan/tape.h"
 

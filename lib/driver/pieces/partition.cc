@@ -18,7 +18,7 @@
 #include "driver/pieces/reduced.h"
 #include "mirage/ir/stabilize.h"
 #include "mirage/support/worker_pool.h"
-#include "plan/call_plans.h"
+#include "mirage/plan/call_plans.h"
 
 namespace mirage {
 
