@@ -21,7 +21,6 @@
 #include "mirage/driver/dump.h"
 #include "mirage/driver/models.h"
 #include "mirage/driver/modes.h"
-#include "mirage/ir/target.h"
 #include "mirage/support/file.h"
 #include "mirage/support/foreign.h"
 #include "mirage/support/log.h"
@@ -88,19 +87,13 @@ ExitCode usage(const std::string& text) {
   return show({Diagnostic{Severity::kError, DiagCode::kUsage, {}, text, {{{}, "mirage-opt --help lists the flags"}}}});
 }
 
-/// With the target that the machine implies.
-std::string config_of(Options o) {
-  if (const auto m = find_machine(o.machine); m && o.target == Options().target) o.target = m->name;
-  return print_config(o);
-}
-
 /// Modes that read no spec; nullopt: none was asked for.
 std::optional<ExitCode> run_plain_mode(const Options& o) {
   if (o.list_ops) return print_out(spec_operators(false));
   if (o.list_ops_json) return print_out(spec_operators(true));
   if (o.print_schema) return print_out(spec_schema());
   if (o.list_targets) return finish(print_targets(), {});
-  if (o.print_config) return print_out(config_of(o));
+  if (o.print_config) return print_out(print_config(with_implied_target(o)));
   if (o.print_man) return print_out(man_page(MIRAGE_VERSION));
   if (!o.print_completion.empty()) {
     const auto& shells = completion_shells();

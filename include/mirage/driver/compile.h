@@ -60,6 +60,8 @@ CompileResult compile(const Options& options, const Source& source, Trace& trace
 Result<Target> resolve_target(const std::string& name);
 /// What options.target, machine and disable_pass ask for together. Errors: kUnknownTarget, and kUsage for a pass that there is not.
 Result<Target> resolve_target(const Options&);
+/// The options with the target that their machine implies, where none was asked for.
+Options with_implied_target(Options);
 
 /// kOk if `emit` has only known names, else a kUsage diagnostic with a suggestion. Names of files by kind: emitted_kinds().
 Diagnostics check_emit_list(const std::vector<std::string>& emit);

@@ -66,6 +66,11 @@ Result<Target> named_machine(const std::string& name, const std::string& target)
 
 }  // namespace
 
+Options with_implied_target(Options o) {
+  if (const auto m = find_machine(o.machine); m && o.target == Options().target) o.target = m->name;
+  return o;
+}
+
 Result<Target> resolve_target(const Options& o) {
   Result<Target> found = o.machine.empty() ? resolve_target(o.target) : named_machine(o.machine, o.target);
   if (!found) return found;
