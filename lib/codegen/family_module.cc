@@ -88,6 +88,7 @@ Plan with_slots_first(Plan p, int64_t all_slots) {
     if (b.slots) b.offset_bytes = std::exchange(next, next + aligned(b.bytes()));
     else b.offset_bytes += all_slots;
   }
+  if (p.scratch_bytes > 0) p.scratch_at += all_slots;
   p.workspace_bytes += all_slots;
   return p;
 }
@@ -104,7 +105,7 @@ std::string graphs_text(const FamilyFacts& f) {
 /// Kernels that are compiled with one form of the device library.
 std::string kernels_text(const FamilyFacts& f, bool ordered, bool schedules) {
   std::vector<const KernelText*> chosen;
-  for (size_t k = 0; k < f.kernels.size(); k++) if (f.ordered[k] == ordered) chosen.push_back(&f.kernels[k]);
+  for (size_t k = 0; k < f.kernels.size(); k++) if (f.ordered[k] == ordered && !f.kernels[k].cublas) chosen.push_back(&f.kernels[k]);
   if (chosen.empty()) return "";
   return "#pragma nv_diag_suppress 177   // tables of a kernel may name more than it uses\nnamespace mirage_" + f.hinted().name + " {\n\n" +
          kernels_with_schedules(chosen, schedules) + "}  // namespace mirage_" + f.hinted().name + "\n#pragma nv_diag_default 177\n\n";
@@ -116,7 +117,7 @@ std::string emit_family_cu(const FamilyFacts& f) {
   const std::string plain = kernels_text(f, false, false), ordered = kernels_text(f, true, false), host = emit_host(f);
   const std::string plain_told = kernels_text(f, false, true), ordered_told = kernels_text(f, true, true);
   const std::string device = "\n// ======== device library ========\n", kernels = "\n// ======== kernels ========\n";
-  std::string out = header_comment(f.hinted(), graphs_text(f));
+  std::string out = header_comment(f.hinted(), graphs_text(f), f.kernels);
   if (plain.empty() || ordered.empty()) {
     return out + device + (plain.empty() ? "#define MO_ORDERED_LOADS\n" : "") + runtime_text_for(plain + ordered + host) + kernels +
            plain_told + ordered_told + host;
@@ -209,17 +210,18 @@ FamilyModule emit_family(const std::vector<FamilyAxis>& axes, const std::vector<
   const ModuleFacts& any = f.hinted();
   CudaModule& m = out.module;
   m.name = any.name;
+  m.links_cublas = any_cublas(f.kernels);
   const std::string cu = emit_family_cu(f);
   m.files[m.name + ".h"] = emit_c_header(f);
   m.files[m.name + "_check.cu"] = emit_check(f);
   m.files[m.name + ".py"] = emit_python(f);
-  m.files[m.name + ".solution.json"] = emit_solution(any, cu);
+  m.files[m.name + ".solution.json"] = emit_solution(any, cu, m.links_cublas);
   m.files["build.toml"] = emit_hub_build(any);
   m.files["tvm-ffi-ext/" + m.name + "/__init__.py"] = emit_hub_package(any);
-  m.files[m.name + "_kernelbench.py"] = emit_kernelbench(any, cu, m.files.at(m.name + ".py"));
-  m.files["Makefile"] = emit_makefile(any);
-  m.files["CMakeLists.txt"] = emit_cmake(any);
-  m.files[m.name + ".pc"] = emit_pkg_config(any);
+  m.files[m.name + "_kernelbench.py"] = emit_kernelbench(any, cu, m.files.at(m.name + ".py"), m.links_cublas);
+  m.files["Makefile"] = emit_makefile(any, m.links_cublas);
+  m.files["CMakeLists.txt"] = emit_cmake(any, m.links_cublas);
+  m.files[m.name + ".pc"] = emit_pkg_config(any, m.links_cublas);
   m.files[m.name + ".map"] = emit_version_script(any);
   m.files[m.name + ".cu"] = cu;
   m.kernels = std::move(f.kernels);

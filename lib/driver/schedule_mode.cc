@@ -15,6 +15,7 @@
 #include "mirage/plan/alternatives.h"
 #include "mirage/plan/attend.h"
 #include "mirage/plan/block_plan.h"
+#include "mirage/plan/cublas.h"
 #include "mirage/plan/region.h"
 #include "mirage/plan/strategy.h"
 #include "mirage/plan/tile.h"

@@ -6,6 +6,7 @@
 
 #include "mirage/plan/attend.h"
 #include "mirage/plan/block_plan.h"
+#include "mirage/plan/cublas.h"
 #include "mirage/plan/region.h"
 #include "mirage/plan/stream.h"
 #include "mirage/plan/tile.h"
@@ -55,6 +56,7 @@ std::vector<KernelPlan> kernel_alternatives(const KernelPlan& k, const Target& t
   std::vector<KernelPlan> out{k};
   const std::optional<Work> work = work_of(k, target, rule);
   for (const Strategy& s : strategies()) {
+    if (s.is_on && !s.is_on(target)) continue;
     if (!work || !s.divisions || (work->positions && !s.reads_positions) || (work->has_parts() && !s.reads_parts)) continue;
     std::vector<KernelPlan> all = s.divisions(k, *work);
     out.insert(out.end(), std::make_move_iterator(all.begin()), std::make_move_iterator(all.end()));

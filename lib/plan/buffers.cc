@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "mirage/plan/attend.h"
+#include "mirage/plan/cublas.h"
 
 namespace mirage {
 
@@ -57,6 +58,7 @@ bool in_runs(const std::vector<Access>& operands, const std::vector<Access>& res
 
 void place_slots(Plan& plan) {
   constexpr int64_t kAlign = 256;
+  if (plan.scratch_bytes > 0) plan.workspace_bytes = plan.scratch_at;
   while (!plan.buffers.empty() && plan.buffers.back().slots) {
     plan.workspace_bytes = plan.buffers.back().offset_bytes;
     plan.buffers.pop_back();
@@ -74,6 +76,13 @@ void place_slots(Plan& plan) {
     k.slots = static_cast<int>(plan.buffers.size());
     plan.buffers.push_back(std::move(slots));
   }
+  plan.scratch_at = plan.scratch_bytes = 0;
+  for (const KernelPlan& k : plan.kernels)
+    if (const auto* product = std::get_if<std::shared_ptr<const CublasPlan>>(&k.body))
+      plan.scratch_bytes = std::max(plan.scratch_bytes, (*product)->scratch_bytes);
+  if (plan.scratch_bytes == 0) return;
+  plan.scratch_at = (plan.workspace_bytes + kAlign - 1) / kAlign * kAlign;
+  plan.workspace_bytes = plan.scratch_at + plan.scratch_bytes;
 }
 
 }  // namespace mirage

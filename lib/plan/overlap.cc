@@ -9,6 +9,7 @@
 #include "mirage/plan/alternatives.h"
 #include "mirage/plan/attend.h"
 #include "mirage/plan/block_plan.h"
+#include "mirage/plan/cublas.h"
 #include "mirage/plan/region.h"
 #include "mirage/plan/stream.h"
 #include "mirage/plan/tile.h"
@@ -56,6 +57,7 @@ bool leaves_room(const KernelPlan& k, const Target& target) {
 
 /// What kernel k gains if it is started early behind `ahead`; 0: it is launched as any.
 double gain(const KernelPlan& ahead, const KernelPlan& k, const Target& target) {
+  if (is<CublasPlan>(ahead) || is<CublasPlan>(k)) return 0;   // neither waits nor lets go
   if (!leaves_room(ahead, target) || !leaves_room(k, target)) return 0;
   if (is<AttendPlan>(k)) return kAttendUs;
   if (is<AttendPlan>(ahead)) return is<BlockPlan>(k) ? 0 : kBehindAttendUs;

@@ -250,7 +250,7 @@ CallPlan Planner::plan_work(const Work& work) {
   CallPlan out;
   size_t taken = 0;
   for (const Strategy& s : strategies()) {
-    if (!s.match) continue;
+    if (!s.match || (s.is_on && !s.is_on(work.target))) continue;
     const bool can_read = (!work.positions || s.reads_positions) && (!work.has_parts() || s.reads_parts);
     Attempt a =
         can_read
@@ -258,7 +258,7 @@ CallPlan Planner::plan_work(const Work& work) {
             : Attempt{std::nullopt, {}, work.positions && !s.reads_positions ? "positions that are not stored" : "an operand in two parts"};
     if (!a.body && out.reason.empty() && can_read) out.reason = a.reason;
     out.others.push_back({s.name, a.reason, a.body ? a.cost.us : 0});
-    if (!a.body || (out.body && a.cost.us >= out.cost.us)) continue;
+    if (!a.body || (out.body && a.cost.us * s.lead >= out.cost.us)) continue;
     taken = out.others.size() - 1;
     out.body = std::move(a.body);
     out.cost = std::move(a.cost);

@@ -15,6 +15,7 @@ struct Describe {
   KernelProgram operator()(const std::shared_ptr<const StreamPlan>&) const { return describe_stream(k); }
   KernelProgram operator()(const std::shared_ptr<const TilePlan>&) const { return describe_tile(k); }
   KernelProgram operator()(const std::shared_ptr<const AttendPlan>&) const { return describe_attend(k); }
+  KernelProgram operator()(const std::shared_ptr<const CublasPlan>&) const { throw Undescribed{"cuBLASLt's kernels are its own"}; }
   KernelProgram operator()(const std::shared_ptr<const RegionPlan>&) const {
     throw Undescribed{"index arithmetic over values of the kernel level, no block graph"};
   }

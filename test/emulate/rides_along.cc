@@ -9,6 +9,7 @@
 #include "emulate/helpers.h"
 #include "mirage/plan/attend.h"
 #include "mirage/plan/block_plan.h"
+#include "mirage/plan/cublas.h"
 #include "mirage/plan/region.h"
 #include "mirage/plan/stream.h"
 #include "mirage/plan/tile.h"

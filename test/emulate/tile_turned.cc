@@ -8,6 +8,7 @@
 #include "emulate/run_all.h"
 #include "mirage/plan/attend.h"
 #include "mirage/plan/block_plan.h"
+#include "mirage/plan/cublas.h"
 #include "mirage/plan/region.h"
 #include "mirage/plan/stream.h"
 #include "mirage/plan/tile.h"

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -45,6 +46,9 @@ struct KernelText {
   bool dependent = false;          ///< may be started while what is ahead on the stream still runs, and waits for it itself (--pdl)
   /// blocks wait for others outside their cluster: all must be resident, and the launch fails where they cannot be
   bool cooperative = false;
+  /// null: the kernel is launched. Else the library calls cuBLASLt in its place, and the text, which is in no library, says what of:
+  /// emulations run it
+  std::shared_ptr<const CublasPlan> cublas = nullptr;
   /// how it runs (docs/schedule.md), as a comment that stands in front of it in NAME.cu; "" where the language has no program for it
   std::string schedule = {};
 };
@@ -74,6 +78,7 @@ struct CudaModule {
   std::string name;                                ///< C identifier derived from the program's name
   std::map<std::string, std::string> files;
   std::vector<KernelText> kernels;
+  bool links_cublas = false;                       ///< some of them are products of cuBLASLt
 };
 CudaModule emit_module(const Program&, const Plan&, const Target&, const ModuleOptions&);
 
@@ -100,10 +105,13 @@ struct FamilyModule {
 FamilyModule emit_family(const std::vector<FamilyAxis>& axes, const std::vector<FamilyMember>& members, size_t hint,
                          const std::string& spec_id, const Target&, const ModuleOptions&);
 
+/// Whether the library that a NAME.cu or NAME.h stands for has products of cuBLASLt (CudaModule::links_cublas).
+bool mentions_cublas(std::string_view text);
 /// The arguments of nvcc, without nvcc itself, that build lib<name>.so in the folder of <name>.cu and <name>.map: the Makefile's and the
 /// driver's one source of flags.
-std::vector<std::string> nvcc_library_arguments(const std::string& name, const Target&);
+/// links_cublas: CudaModule::links_cublas.
+std::vector<std::string> nvcc_library_arguments(const std::string& name, const Target&, bool links_cublas = false);
 /// The same for <name>_check, from <name>_check.cu, <name>.h and lib<name>.so.
-std::vector<std::string> nvcc_check_arguments(const std::string& name, const Target&);
+std::vector<std::string> nvcc_check_arguments(const std::string& name, const Target&, bool links_cublas = false);
 
 }  // namespace mirage

@@ -105,6 +105,8 @@ struct Plan {
   /// the graph that was planned, where values are kept in 16 bits (Program::kept): the one given with casts; null: the one given
   std::shared_ptr<const Graph> kept = nullptr;
   std::vector<Pass> passes = {};                  ///< graph passes that led from the graph planned to `graph` (plan/passes.h)
+  /// at the end of the workspace: what calls of cuBLASLt use one after another (plan/cublas.h); its contents mean nothing between kernels
+  int64_t scratch_at = 0, scratch_bytes = 0;
   /// kernels start while what is ahead of them on the stream still runs (programmatic dependent launch); plan/hints.h
   bool pdl = false;
 };

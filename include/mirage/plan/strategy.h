@@ -63,6 +63,9 @@ struct Strategy {
   bool repeats_rows = false;      ///< rows that a product prepares are prepared again for each block of its columns
   bool reads_positions = false;   ///< computes positions that are not stored itself
   bool reads_parts = false;       ///< operands may lie in two parts (Access::second)
+  double lead = 1;                ///< it gets a call only where its cost times this is less than what the others ask
+  /// Null: for every target.
+  bool (*is_on)(const Target&) = nullptr;
   /// The cheapest plan by its cost model. Null: takes no block graphs.
   Attempt (*match)(const Work&) = nullptr;
   /// Every plan that it has for that work, under the names, nodes and workspace of kernel `of`.

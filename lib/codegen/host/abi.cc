@@ -5,6 +5,7 @@
 #include "codegen/host/abi_parts.h"
 #include "codegen/kernels/cuda_text.h"
 #include "codegen/names.h"
+#include "mirage/plan/cublas.h"
 
 namespace mirage {
 namespace {
@@ -75,10 +76,30 @@ bool has_maps(const std::vector<KernelText>& kernels) {
   return std::any_of(kernels.begin(), kernels.end(), [](const KernelText& k) { return !k.maps.empty(); });
 }
 
-std::string launches(const ModuleFacts& f, bool has_dependents) {
+namespace {
+
+/// A call of cuBLASLt in place of kernel k.
+std::string multiply(const ModuleFacts& f, const KernelText& k, int number) {
+  const CublasPlan& p = *k.cublas;
+  std::string out = "  if ((error = multiply(" + std::to_string(number);
+  for (const CublasMatrix* m : {&p.first, &p.second, &p.result}) {
+    const auto at = static_cast<size_t>(m->access);
+    const bool written = m == &p.result;
+    const std::string base = argument(f, k.args[at], written), type = written ? "char*" : "const char*",
+                      bytes = std::to_string(m->offset * dtype_bytes(written ? p.result_type : p.type));
+    out += ", " + (m->offset == 0 ? base : "static_cast<" + type + ">(" + base + ") + " + bytes);
+  }
+  return out + ", w + " + std::to_string(f.plan.scratch_at) + ", stream)) != cudaSuccess) return error;\n";
+}
+
+}  // namespace
+
+std::string launches(const ModuleFacts& f, const std::vector<KernelText>& kernels) {
   std::string out;
+  const bool has_dependents = any_dependent(kernels);
   for (size_t n = 0; n < f.kernels.size(); n++) {
     const KernelText& k = f.kernels[n];
+    if (k.cublas) { out += multiply(f, k, product_number(k.name, kernels)); continue; }
     std::vector<std::string> maps;
     for (size_t i = 0; i < k.maps.size(); i++) {
       maps.push_back("map" + std::to_string(n) + "_" + std::to_string(i));
@@ -146,12 +167,17 @@ std::string workspace_init(const ModuleFacts& f) {
                ", 0xff, " + std::to_string(b.bytes()) + "u, stream); error != cudaSuccess) return error;\n";
   const std::string name = "MIRAGE_API int " + f.name + "_workspace_init(void* workspace, size_t workspace_bytes, cudaStream_t";
   const std::string check = "mirage_" + f.name + "::check_workspace(workspace, workspace_bytes)";
+  const std::string prepare = "  if (const int bad = mirage_" + f.name + "::prepare_device()) return bad;\n";
+  if (fills.empty() && any_cublas(f.kernels))
+    return "// What cuBLASLt needs on this device is made here, so that no launch has to.\n" + name + ") {\n  if (const int bad = " +
+           check + ") return bad;\n" + prepare + "  return mirage_" + f.name + "::kSuccess;\n}";
   if (fills.empty())
     return "// No kernel of this library reads what an earlier launch left in the workspace, so there is nothing to initialise.\n" + name +
            ") { return " + check + "; }";
   return "// Blocks hand sums to each other in slots of the workspace. A launch finds them empty (all ones) and leaves them empty; after "
          "one that was ended by force this must be called again.\n" +
-         name + " stream) {\n  if (const int bad = " + check + ") return bad;\n" + fills + "  return mirage_" + f.name + "::kSuccess;\n}";
+         name + " stream) {\n  if (const int bad = " + check + ") return bad;\n" + (any_cublas(f.kernels) ? prepare : "") + fills +
+         "  return mirage_" + f.name + "::kSuccess;\n}";
 }
 
 // More than 48 KB of dynamic shared memory must be asked for, per kernel and device.
@@ -258,7 +284,7 @@ typedef struct @NAME@_dims { uint32_t struct_size; uint32_t reserved;@DIMS_FIELD
 
 namespace mirage_@NAME@ {
 
-enum Status : int { kSuccess = 0, kBadDims = -1, kNullPointer = -2, kMisaligned = -3, kWorkspaceTooSmall = -4, kWrongDevice = -5, kBadTensor = -6, kAliasing = -7 };
+enum Status : int { kSuccess = 0, kBadDims = -1, kNullPointer = -2, kMisaligned = -3, kWorkspaceTooSmall = -4, kWrongDevice = -5, kBadTensor = -6, kAliasing = -7@CUBLAS_STATUS@ };
 
 struct TensorFacts { int rank; uint8_t dl_code; uint8_t dl_bits; uint64_t span_bytes; int64_t shape[8]; int64_t strides[8]; };
 constexpr int kNumInputs = @INPUTS@;
@@ -315,7 +341,7 @@ inline int set_attributes() {
 @ATTRIBUTES@  return kSuccess;
 }
 
-// Checks the current device and sets its attributes, once each. Two threads may both do it, which is harmless.
+@CUBLAS@// Checks the current device and sets its attributes, once each. Two threads may both do it, which is harmless.
 inline int prepare_device() {
   static std::atomic<uint64_t> prepared{0};
   int device = 0;
@@ -325,7 +351,7 @@ inline int prepare_device() {
   if (prepared.load(std::memory_order_acquire) & bit) return kSuccess;
   if (const int bad = check_device(device)) return bad;
   if (const int bad = set_attributes()) return bad;
-  prepared.fetch_or(bit, std::memory_order_release);
+@CUBLAS_READY@  prepared.fetch_or(bit, std::memory_order_release);
   return kSuccess;
 }
 
@@ -401,7 +427,7 @@ inline const char* status_string(int status) {
     case kWrongDevice: return "wrong device (this library is for @TARGET@)";
     case kBadTensor: return "shape, stride or dtype of a tensor";
     case kAliasing: return "an output or the workspace overlaps another tensor";
-    default: return status > 0 ? cudaGetErrorString(static_cast<cudaError_t>(status)) : "unknown status";
+@CUBLAS_STRING@    default: return status > 0 ? cudaGetErrorString(static_cast<cudaError_t>(status)) : "unknown status";
   }
 }
 
@@ -483,8 +509,13 @@ std::string value_table(const ModuleFacts& f) {
 
 }  // namespace
 
+constexpr const char* kNoCublasString =
+    "    case kNoCublas: return \"cuBLASLt cannot start on this device, or has no algorithm for a product (the first call on a device must "
+    "not be captured)\";\n";
+
 std::string host_text(const ModuleFacts& f, const std::vector<KernelText>& kernels, const HostParts& parts) {
   const bool maps = has_maps(kernels);
+  const std::string products = cublas_text(f.name, kernels);
   const std::vector<std::pair<std::string_view, std::string>> keys = {
       {"NAME", f.name}, {"INPUTS", std::to_string(f.num_inputs())}, {"TENSORS", std::to_string(f.num_tensors())},
       {"DIMS_FIELDS", parts.dims_fields}, {"FACTS", value_table(f) + parts.facts}, {"TENSOR_I", f.has_values() ? "!kByValue[i] && " : ""},
@@ -494,10 +525,15 @@ std::string host_text(const ModuleFacts& f, const std::vector<KernelText>& kerne
       {"TENSOR_FACTS", parts.is_family ? "point.tensors" : "kTensors"}, {"COOPERATIVE", cooperative_start(kernels) + alone_start(kernels)},
       {"TARGET", f.target.name},
       {"PDL", any_dependent(kernels) ? kDependentLaunch : ""},
-      {"INCLUDES", std::string(maps || f.has_values() ? "#include <cstring>\n" : "") + (maps ? "#include <cuda.h>\n" : "")},
+      {"INCLUDES", std::string(maps || f.has_values() ? "#include <cstring>\n" : "") + (maps ? "#include <cuda.h>\n" : "") +
+                       cublas_includes(kernels)},
       {"ENCODE", maps ? kEncodeMap : ""},
       {"CAPABILITY_RULE", capability_rule(f.target)}, {"ATTRIBUTES", attributes(kernels)}, {"INFO", c_literal(parts.info)},
-      {"TVM_FFI", parts.tvm_ffi}};
+      {"TVM_FFI", parts.tvm_ffi},
+      {"CUBLAS", products.empty() ? "" : products + "\n"},
+      {"CUBLAS_STATUS", products.empty() ? "" : ", kNoCublas = -8"},
+      {"CUBLAS_READY", products.empty() ? "" : "  if (product_device() == nullptr) return kNoCublas;\n"},
+      {"CUBLAS_STRING", products.empty() ? "" : kNoCublasString}};
   return expand(kHostTop, keys) + parts.launch + expand(kHostTensors, keys) + parts.launch_dlpack + expand(kHostStatus, keys) +
          parts.functions + expand(kHostEnd, keys);
 }
@@ -507,7 +543,7 @@ std::string emit_host(const ModuleFacts& f) {
                                                                       {"WORKSPACE", std::to_string(f.plan.workspace_bytes)},
                                                                       {"SMEM", std::to_string(max_smem(f.kernels))},
                                                                       {"TABLE", tensor_table(f)},
-                                                                      {"LAUNCHES", launches(f, any_dependent(f.kernels))},
+                                                                      {"LAUNCHES", launches(f, f.kernels)},
                                                                       {"INIT", workspace_init(f)},
                                                                       {"PARAMETERS", c_parameters(f)}, {"POINTERS", pointer_list(f)},
                                                                       {"ROUNDED", rounded_values(f)},

@@ -40,6 +40,10 @@ std::string kernel_list(const std::vector<KernelText>& kernels) {
   std::string out = ",\"kernels\":[";
   for (size_t i = 0; i < kernels.size(); i++) {
     const KernelText& k = kernels[i];
+    if (k.cublas) {
+      out += std::string(i ? "," : "") + "{\"name\":" + json_string(k.name) + ",\"library\":\"cuBLASLt\"}";
+      continue;
+    }
     out += std::string(i ? "," : "") + "{\"name\":" + json_string(k.name) + ",\"grid\":[" + std::to_string(k.grid[0]) + "," +
            std::to_string(k.grid[1]) + "," + std::to_string(k.grid[2]) + "],\"threads\":" + std::to_string(k.threads) +
            ",\"smem_bytes\":" + std::to_string(k.smem_bytes) + "}";

@@ -8,12 +8,15 @@ namespace mirage {
 
 std::string tensor_table(const ModuleFacts&);                               ///< a row of TensorFacts per tensor
 bool has_maps(const std::vector<KernelText>&);
-std::string launches(
-    const ModuleFacts&,
-    bool has_dependents);  ///< starts the plan's kernels, one after another; has_dependents: start() lets kernels begin early
+/// Starts the plan's kernels, one after another, of a library that has all of `kernels`.
+std::string launches(const ModuleFacts&, const std::vector<KernelText>& kernels);
 std::string alone_start(const std::vector<KernelText>&);
 std::string cooperative_start(const std::vector<KernelText>&);
 std::string attributes(const std::vector<KernelText>&);
+// Products by cuBLASLt (cublas.cc); all texts are "" where there is none.
+std::string cublas_includes(const std::vector<KernelText>&);
+std::string cublas_text(const std::string& name, const std::vector<KernelText>&);   ///< its functions
+int product_number(const std::string& kernel, const std::vector<KernelText>&);      ///< in its table
 int64_t max_smem(const std::vector<KernelText>&);
 std::string pointer_list(const ModuleFacts&);                               ///< of the tensors, and of what was passed by value
 std::string rounded_values(const ModuleFacts&);                             ///< statements that round what C passes as float

@@ -100,13 +100,13 @@ MIRAGE_API int @NAME@_workspace_init(void* workspace, size_t workspace_bytes, cu
   if (workspace == nullptr) return workspace_bytes == 0 ? kSuccess : kNullPointer;
   if (misaligned(workspace, 256)) return kMisaligned;
   if (less(workspace_bytes, kSlotBytes)) return kWorkspaceTooSmall;
-  return cudaMemsetAsync(workspace, 0xff, kSlotBytes, stream);
+@PREPARE@  return cudaMemsetAsync(workspace, 0xff, kSlotBytes, stream);
 })~";
 
 constexpr const char* kInitNothing =
     R"~(// No kernel of this library reads what an earlier launch left in the workspace, so there is nothing to initialise.
 MIRAGE_API int @NAME@_workspace_init(void* workspace, size_t workspace_bytes, cudaStream_t) {
-  if (workspace == nullptr) return workspace_bytes == 0 ? mirage_@NAME@::kSuccess : mirage_@NAME@::kNullPointer;
+@PREPARE@  if (workspace == nullptr) return workspace_bytes == 0 ? mirage_@NAME@::kSuccess : mirage_@NAME@::kNullPointer;
   return mirage_@NAME@::misaligned(workspace, 256) ? mirage_@NAME@::kMisaligned : mirage_@NAME@::kSuccess;
 })~";
 
@@ -128,7 +128,6 @@ std::string enqueue_name(size_t point) { return "enqueue_" + std::to_string(poin
 
 std::string emit_host(const FamilyFacts& f) {
   const ModuleFacts& hint = f.hinted();
-  const bool has_dependents = any_dependent(f.kernels);
   std::string declarations, points, enqueues, same, fields;
   for (size_t p = 0; p < f.points.size(); p++) {
     declarations += "inline int " + enqueue_name(p) + "(const void* const* t, char* w, cudaStream_t stream);\n";
@@ -136,7 +135,7 @@ std::string emit_host(const FamilyFacts& f) {
               ", {\n" + tensor_table(f.points[p]) + "  }},\n";
     enqueues += "inline int " + enqueue_name(p) +
                 "(const void* const* t, char* w, cudaStream_t stream) {\n  (void)t, (void)w;\n  cudaError_t error = cudaSuccess;\n" +
-                launches(f.points[p], has_dependents) + "  return error;\n}\n\n";
+                launches(f.points[p], f.kernels) + "  return error;\n}\n\n";
   }
   for (size_t a = 0; a < f.c_axes.size(); a++) {
     same += (a ? " && " : "") + ("p.values[" + std::to_string(a) + "] == dims->" + f.c_axes[a]);
@@ -146,6 +145,9 @@ std::string emit_host(const FamilyFacts& f) {
   if (f.slot_bytes)
     slots = "constexpr uint64_t kSlotBytes = " + std::to_string(f.slot_bytes) +
             "u;   // at the begin of every workspace: slots, which all points use alike\n";
+  std::string prepare;
+  if (any_cublas(f.kernels))
+    prepare = "  if (const int bad = mirage_" + hint.name + "::prepare_device()) return bad;   // what cuBLASLt needs\n";
   const std::vector<std::pair<std::string_view, std::string>> keys = {
       {"NAME", hint.name},
       {"SMEM", std::to_string(max_smem(f.kernels))},
@@ -160,7 +162,7 @@ std::string emit_host(const FamilyFacts& f) {
       {"POINTERS", pointer_list(hint)},
       {"ROUNDED", rounded_values(hint)},
       {"VALUES_TOO", hint.has_values() ? kDlpackValue : ""},
-      {"INIT", expand(f.slot_bytes ? kInitSlots : kInitNothing, {{"NAME", hint.name}})}};
+      {"INIT", expand(f.slot_bytes ? kInitSlots : kInitNothing, {{"NAME", hint.name}, {"PREPARE", prepare}})}};
   HostParts parts;
   parts.is_family = true;
   parts.dims_fields = fields;

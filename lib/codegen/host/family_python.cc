@@ -182,6 +182,7 @@ std::string emit_python(const FamilyFacts& f) {
                 ". The shapes of the inputs choose; others are a ValueError, or, with pad=True, are padded with zeros to the next size, "
                 "and the results cut back.\n\n";
   const bool has_values = hint.has_values(), is_single = hint.program.outputs.size() == 1;
+  parts.needs_cublas = any_cublas(f.kernels);
   parts.tables = kSeveralSizes;
   const auto put = [](std::string& text, const std::string& key, const std::string& value) {
     text.replace(text.find(key), key.size(), value);

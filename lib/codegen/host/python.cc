@@ -88,7 +88,7 @@ def _load():
     try:
         library = _ctypes.CDLL(path)
     except OSError as error:
-        raise ImportError("cannot load %s (run `make` in its folder to build it): %s" % (path, error)) from error
+        raise ImportError("cannot load %s (run `make` in its folder to build it@NEEDS@): %s" % (path, error)) from error
     pointer, size, code = _ctypes.c_void_p, _ctypes.c_size_t, _ctypes.c_int
     library.@NAME@_workspace_size.argtypes = [pointer, _ctypes.POINTER(size)]
     library.@NAME@_workspace_init.argtypes = [pointer, size, pointer]
@@ -366,6 +366,7 @@ std::string python_text(const ModuleFacts& f, const PythonParts& parts) {
       {{"NAME", f.name}, {"TARGET", f.target.name}, {"SPEC", f.spec_id}, {"EXAMPLE", results + " = " + f.name + "(" + parameters + ")"},
        {"OP", "torch.ops.mirage_opt." + f.name},
        {"SIZES", parts.sizes}, {"TABLES", expand(parts.tables, own)}, {"LARGEST", expand(parts.largest, own)},
+       {"NEEDS", parts.needs_cublas ? "; it needs libcublasLt of the CUDA version that it was built with, where the loader finds it" : ""},
        {"SPEC_BYTES", "b'\"spec_id\":\"" + f.spec_id + "\"'"}, {"SCHEMA", schema}, {"OUT_SCHEMA", out_schema},
        {"ARGUMENT_TYPES", has_values ? "[pointer] + [t.dtype if t.shape is None else pointer for t in _INPUTS + _OUTPUTS] + [pointer]"
                                      : "[pointer] * (1 + len(_INPUTS) + len(_OUTPUTS) + 1)"},
@@ -387,6 +388,7 @@ std::string emit_python(const ModuleFacts& f) {
   PythonParts parts;
   for (const AbiTensor& t : f.tensors)
     parts.types.push_back(t.by_value() ? std::string(dtype_long_name(t.info->type.dtype)) + " by value" : to_string(t.info->type));
+  parts.needs_cublas = any_cublas(f.kernels);
   parts.tables = kOneSize;
   parts.largest = kOneWorkspace;
   parts.point_of_inputs = parts.point_of_all = "_POINT";

@@ -19,6 +19,7 @@ struct PythonParts {
   std::string largest;                                 ///< the rest of _workspace_bytes()
   std::string find;                                    ///< functions that find a point
   std::string point_of_inputs, point_of_all;           ///< expressions over `tensors`: inputs; inputs and outputs
+  bool needs_cublas = false;
   std::string pads;                                    ///< the begin of the function where it pads; empty: it cannot
 };
 std::string python_text(const ModuleFacts&, const PythonParts&);

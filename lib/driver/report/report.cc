@@ -80,14 +80,21 @@ Json timeline_json(const KernelPlan& k) {
   return {{"steps", steps}, {"shared", shared}};
 }
 
+const char* kind_of(const KernelPlan& k) {
+  const Strategy& s = strategy_of(k);
+  return s.is_on ? "pre-defined" : s.match ? "graph-defined" : "region";
+}
+
 Json kernels_json(const ReportData& d) {
   Json out = Json::array();
   for (size_t i = 0; i < d.plan.kernels.size(); i++) {
     const KernelPlan& k = d.plan.kernels[i];
-    Json row = {{"name", k.name}, {"kind", strategy_of(k).match ? "graph-defined" : "region"}, {"strategy", strategy_of(k).name},
+    Json row = {{"name", k.name}, {"kind", kind_of(k)}, {"strategy", strategy_of(k).name},
                 {"predicted_us", rounded(k.predicted_us)},
                 {"bytes", k.bytes}, {"flops", k.flops}, {"roofline_us", rounded(roofline_us(k, d.target))}, {"why", k.why}};
-    if (i < d.module.kernels.size()) {
+    if (i < d.module.kernels.size() && d.module.kernels[i].cublas) {
+      row["library"] = "cuBLASLt";
+    } else if (i < d.module.kernels.size()) {
       const KernelText& t = d.module.kernels[i];
       row["grid"] = t.grid;
       row["threads"] = t.threads;

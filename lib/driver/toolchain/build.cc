@@ -158,7 +158,7 @@ class Builds {
       return;
     }
     std::string made_from = cu() + "\n" + module_.files.at(module_.name + ".map") + "\n" + compiler();
-    for (const std::string& a : nvcc_library_arguments(module_.name, target_)) made_from += "\n" + a;
+    for (const std::string& a : nvcc_library_arguments(module_.name, target_, module_.links_cublas)) made_from += "\n" + a;
     const std::string key = content_key(made_from), place = (std::filesystem::path(folder_.staging()) / file).string();
     // a compiler that does not say what it is may be another one
     const auto known = compiler().empty() ? std::nullopt : from_cache(o_, "lib", key);

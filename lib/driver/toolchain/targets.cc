@@ -75,6 +75,7 @@ Result<Target> resolve_target(const Options& o) {
   Result<Target> found = o.machine.empty() ? resolve_target(o.target) : named_machine(o.machine, o.target);
   if (!found) return found;
   Target t = *found;
+  t.allow_cublas = o.allow_cublas;
   for (const std::string& name : o.disable_pass) {
     const auto pass = find_pass(name);
     if (pass) { t = without(std::move(t), *pass); continue; }

@@ -100,6 +100,12 @@ Result<Compiled> run_nvcc(const Toolchain& tools, std::vector<std::string> argum
                       "nvcc did not finish " + what + " within " + std::to_string(static_cast<int>(limits.timeout_s)) + " s", r.output);
   if (!r.ok() && r.output.find("No space left on device") != std::string::npos)
     return diagnostic(DiagCode::kFileUnwritable, "the disk is full: nvcc could not write " + what + ": No space left on device");
+  const auto says = [&](const char* words) { return r.output.find(words) != std::string::npos; };
+  if (!r.ok() && (says("cublasLt.h: No such file") || says("cannot find -lcublasLt")))
+    return diagnostic(DiagCode::kToolFailed,
+                      "nvcc could not build " + what + ": cublasLt.h or libcublasLt is not beside nvcc: install cuBLAS (libcublas-dev of "
+                      "the same CUDA version), or leave --allow-cublas out",
+                      r.output);
   if (r.interrupted) return diagnostic(DiagCode::kToolFailed, "nvcc was interrupted while building " + what, r.output);
   if (!r.ok())
     return diagnostic(DiagCode::kToolFailed,
@@ -181,10 +187,20 @@ PtxasReport parse_ptxas(const std::string& log) {
   return report;
 }
 
+namespace {
+
+bool has_cublas(const std::string& file) {
+  const auto text = read_file(file);
+  return text && mentions_cublas(*text);
+}
+
+}  // namespace
+
 Result<Compiled> build_library(const Toolchain& tools, const std::string& name, const Target& target, const std::string& folder,
                                const ProcessLimits& limits) {
   const std::string file = "lib" + name + ".so";
-  Result<Compiled> r = run_nvcc(tools, nvcc_library_arguments(name, target), folder, limits, file);
+  const bool links_cublas = has_cublas(folder + "/" + name + ".cu");
+  Result<Compiled> r = run_nvcc(tools, nvcc_library_arguments(name, target, links_cublas), folder, limits, file);
   if (!r) return r;
   const auto bytes = read_file(folder + "/" + file);   // a wrapper may end well and leave nothing
   if (!bytes || !bytes->starts_with("\177ELF"))
@@ -194,7 +210,8 @@ Result<Compiled> build_library(const Toolchain& tools, const std::string& name, 
 
 Result<Compiled> build_check(const Toolchain& tools, const std::string& name, const Target& target, const std::string& folder,
                              const ProcessLimits& limits) {
-  return run_nvcc(tools, nvcc_check_arguments(name, target), folder, limits, name + "_check");
+  const bool links_cublas = has_cublas(folder + "/" + name + ".h");
+  return run_nvcc(tools, nvcc_check_arguments(name, target, links_cublas), folder, limits, name + "_check");
 }
 
 Result<Compiled> compile_with_nvcc(const Toolchain& tools, const std::string& text, const Target& target, DeviceCode kind,

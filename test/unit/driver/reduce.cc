@@ -5,6 +5,7 @@
 #include "driver/gate/reduce.h"
 #include "mirage/plan/attend.h"
 #include "mirage/plan/block_plan.h"
+#include "mirage/plan/cublas.h"
 #include "mirage/plan/region.h"
 #include "mirage/plan/stream.h"
 #include "mirage/plan/tile.h"

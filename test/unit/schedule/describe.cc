@@ -10,6 +10,7 @@
 
 #include "mirage/codegen/module.h"
 #include "mirage/plan/block_plan.h"
+#include "mirage/plan/cublas.h"
 #include "mirage/plan/region.h"
 #include "mirage/plan/strategy.h"
 #include "mirage/schedule/describe.h"
