@@ -1,11 +1,15 @@
 """python -m mirage_opt farm. What needs Ray is skipped where there is none: three simulated machines, one of which dies."""
 
+import contextlib
+import io
 import json
 import os
+import shutil
 import subprocess
 import threading
 import time
 import unittest
+import unittest.mock
 from pathlib import Path
 
 from helpers import COMMAND, Case
@@ -17,6 +21,27 @@ try:
     from ray.cluster_utils import Cluster
 except ImportError:
     ray = None
+
+# A driver that says what it has to of an H200, and a compiler whose libraries are empty and whose check programs say that all is well.
+DRIVER = """int cuInit(unsigned flags) { return flags ? 1 : 0; }
+int cuDeviceGetCount(int* n) { *n = 1; return 0; }
+int cuDeviceGet(int* d, int i) { *d = i; return 0; }
+int cuDeviceGetAttribute(int* v, int what, int d) { *v = d == 0 && what == 75 ? 9 : what == 16 ? 132 : 0; return 0; }
+int cuDeviceGetName(char* name, int n, int d) { name[0] = n > 1 && d == 0 ? 'x' : 0; name[1] = 0; return 0; }
+int cuDriverGetVersion(int* v) { *v = 13000; return 0; }
+"""
+COMPILER = """#!/bin/sh
+case "$*" in --version) echo "Build stub"; exit;; esac
+while [ $# -gt 0 ]; do case $1 in -o) out=$2; shift;; esac; shift; done
+case $out in *.so) cp FOLDER/libcuda.so.1 "$out"; exit;; *_check) ;; *) echo >"$out"; exit;; esac
+cat >"$out" <<'END'
+#!/bin/sh
+echo "$0 $RAY_NODE_ID" >>FOLDER/checked
+echo '{"name": "x", "ok": true, "rel_err": 0.0, "bits_equal": true, "canaries_ok": true, "cold_us": 3.5, "warm_us": 2.5,' \\
+  '"cold_samples_us": [3.5, 3.5, 3.5], "warm_samples_us": [2.5, 2.5, 2.5], "outputs": []}'
+END
+chmod +x "$out"
+"""
 
 FAST = ["--gate", "none", "--emit=cu,h,graph,certificate,report,html"]
 
@@ -83,6 +108,62 @@ class Farm(Case):
         self.assertEqual(len(folders), 9)
         self.assertEqual(len(set(folders)), 9)
         self.assertTrue(os.path.isfile(out / "index.html"))
+
+    def cluster(self, *nodes):
+        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
+        self.addCleanup(cluster.shutdown)
+        added = [cluster.add_node(**n) for n in nodes]
+        cluster.wait_for_nodes()
+        ray.init(address=cluster.address, log_to_driver=False)
+        self.addCleanup(ray.shutdown)
+        return added
+
+    def farmed(self, specs, *flags):
+        said = io.StringIO()
+        with contextlib.redirect_stderr(said):
+            code = farm.farm([specs], self.folder + "/out", [*FAST, "--measure", *flags], report=self.folder + "/report.json")
+        return code, said.getvalue()
+
+    @unittest.skipIf(ray is None or not shutil.which("cc"), "there is no Ray, or no C compiler")
+    def test_measuring_on_the_machine_of_the_target(self):
+        specs = self.corpus(2)
+        Path(self.folder, "driver.c").write_text(DRIVER, encoding="utf-8")
+        subprocess.run(["cc", "-shared", "-fPIC", "-o", self.folder + "/libcuda.so.1", self.folder + "/driver.c"], check=True)
+        nvcc = Path(self.folder, "bin", "nvcc")
+        nvcc.parent.mkdir()
+        nvcc.write_text(COMPILER.replace("FOLDER", self.folder), encoding="utf-8")
+        nvcc.chmod(0o755)
+        path = {"PATH": f"{nvcc.parent}:{os.environ['PATH']}", "LD_LIBRARY_PATH": self.folder}
+        with unittest.mock.patch.dict(os.environ, path):
+            nodes = self.cluster(
+                {"num_cpus": 2},
+                {"num_cpus": 2, "num_gpus": 1, "resources": {"sm_80": 1}},
+                {"num_cpus": 2, "num_gpus": 1, "resources": {"sm_90a": 1}},
+            )
+            code, said = self.farmed(specs, "--machine", "h100")
+        self.assertEqual((code, said.count(" done, last ")), (0, 2), said)
+        self.assertEqual(said.count("/" + nodes[2].node_id[:8] + ": "), 2, said)
+        checks = Path(self.folder, "checked").read_text(encoding="utf-8")
+        self.assertTrue("s0_check" in checks and "s1_check" in checks)
+        for one in json.loads(Path(self.folder, "report.json").read_text(encoding="utf-8"))["specs"]:
+            self.assertEqual(one["measured"]["cold_us"], 3.5)
+
+    @unittest.skipIf(ray is None, "there is no Ray")
+    def test_measuring_without_a_gpu_says_so(self):
+        specs = self.corpus(1)
+        with self.assertRaisesRegex(CommandError, "unknown flag"):
+            self.farmed(specs, "--nonsense")
+        self.cluster({"num_cpus": 1}, {"num_cpus": 1, "num_gpus": 0})
+        with self.assertRaisesRegex(CommandError, "no machine of the cluster has a GPU"):
+            self.farmed(specs)
+
+    @unittest.skipIf(ray is None or os.path.exists("/dev/nvidiactl"), "there is no Ray, or a GPU")
+    def test_measuring_where_ray_only_thinks_that_there_is_a_gpu(self):
+        specs = self.corpus(1)
+        self.cluster({"num_cpus": 1, "num_gpus": 1})
+        code, said = self.farmed(specs)
+        self.assertEqual(code, 7, said)
+        self.assertIn("there is no NVIDIA driver on this machine", said)
 
 
 if __name__ == "__main__":

@@ -105,6 +105,24 @@ class Progress:
         self.lines = len(self.done)
 
 
+def _asked(flags: list[str]) -> tuple[bool, str]:
+    """Whether the flags measure, and for which target, as mirage-opt reads them (--machine implies one). CommandError: it refuses them."""
+    config = run("--print-config", *flags)
+    if config.exit_code:
+        raise CommandError(config.err.strip(), config.exit_code)
+    values = dict(line.split("  #")[0].split(" = ", 1) for line in config.out.splitlines() if " = " in line)
+    return values.get("measure") == "true", values.get("target", "")
+
+
+def _result_of(ray: Any, reference: Any) -> Result:
+    """A task's result; where Ray gives up on it, or it fails outside of mirage-opt, one that says so."""
+    try:
+        return ray.get(reference)
+    except ray.exceptions.RayError as error:
+        said = str(error).strip().splitlines()
+        return Result(1, "", {}, b"{}", f"farm: the task failed: {said[-1] if said else type(error).__name__}\n", "no machine")
+
+
 def _tasks(ray: Any, measure: bool, target: str) -> Any:
     """The remote function: a CPU for each compilation; with --measure a whole GPU of the target, one at a time. A cluster that has several
     kinds of GPU says which one a machine has by a resource of the target's name (ray start --resources='{"sm_90a": 8}').
@@ -115,8 +133,11 @@ def _tasks(ray: Any, measure: bool, target: str) -> Any:
         ray.cloudpickle.register_pickle_by_value(module)
     needs: dict[str, Any] = {"num_cpus": 1, "max_retries": 8}
     if measure:
+        there = ray.cluster_resources()
+        if there.get("GPU", 0) < 1:  # tasks would wait for one for ever
+            raise CommandError("--measure: no machine of the cluster has a GPU (ray start --num-gpus=N says how many one has)", 7)
         needs["num_gpus"] = 1
-        if target in ray.cluster_resources():
+        if target in there:
             needs["resources"] = {target: 1}
 
     @ray.remote(**needs)
@@ -165,11 +186,9 @@ def farm(
     specs = find_specs(sources, output)
     if not specs:
         raise CommandError("there is no spec (*.json, *.mg) in " + ", ".join(sources), 11)
+    measure, target = _asked(flags)
     if not ray.is_initialized():
         ray.init(address=address, log_to_driver=False, logging_level="ERROR")
-    words = [w for f in flags for w in f.split("=", 1)]
-    target = next((b for a, b in zip(words, words[1:]) if a == "--target"), "sm_90a")
-    measure = "--measure" in flags
     task = _tasks(ray, measure, target)
     # Threads of one run are the CPUs that its task was given.
     waiting = {task.remote(spec, [*flags, "-j", "1"]): spec for spec in specs}
@@ -180,7 +199,7 @@ def farm(
         ready, _ = ray.wait(list(waiting), num_returns=1)
         for reference in ready:
             spec = waiting.pop(reference)
-            result = ray.get(reference)
+            result = _result_of(ray, reference)
             progress.add(result.machine, spec.path, result.exit_code)
             if result.messages and result.exit_code:
                 print(result.messages, end="", file=sys.stderr)
