@@ -92,9 +92,9 @@ TEST_CASE("products by cuBLASLt stand beside kernels of ours, one after another 
   const std::string compiler = find_host_compiler();
   if (compiler.empty()) { WARN("skipped: there is no host compiler"); return; }
   const Target target = willing();
-  const Program p = program_of(R"({"version": "1.0", "name": "two", "inputs": {"x": {"shape": [640, 512], "dtype": "bfloat16"},
-    "w": {"shape": [512, 768], "dtype": "bfloat16"}, "v": {"shape": [256, 768], "dtype": "bfloat16"}},
-    "outputs": {"y": {"shape": [640, 256], "dtype": "bfloat16"}},
+  const Program p = program_of(R"({"version": "1.0", "name": "two", "inputs": {"x": {"shape": [640, 512], "dtype": "float32"},
+    "w": {"shape": [512, 768], "dtype": "float32"}, "v": {"shape": [256, 768], "dtype": "float32"}},
+    "outputs": {"y": {"shape": [640, 256], "dtype": "float32"}},
     "nodes": [{"op": "matmul", "inputs": ["x", "w"], "output": "a"}, {"op": "relu", "inputs": ["a"], "output": "b"},
       {"op": "transpose", "inputs": ["v"], "output": "t", "attrs": {"perm": [1, 0]}},
       {"op": "matmul", "inputs": ["b", "t"], "output": "c"}, {"op": "rms_norm", "inputs": ["c"], "output": "y"}]})",

@@ -90,5 +90,7 @@ struct Strategy {
 std::span<const Strategy> strategies();
 /// That of a kernel.
 const Strategy& strategy_of(const KernelPlan&);
+/// Whether float32 units compute all of it, and not tensor cores.
+bool on_float_units(const KernelPlan&);
 
 }  // namespace mirage

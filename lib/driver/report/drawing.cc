@@ -209,7 +209,7 @@ class Layout {
         }
         nearest(l, wish);
       }
-    double left = 0;
+    double left = spots_[0].x - spots_[0].w / 2;   // sweeps may have moved all of it to one side
     for (const Spot& s : spots_) left = std::min(left, s.x - s.w / 2);
     for (Spot& s : spots_) s.x += kBandPad - left;
   }

@@ -40,6 +40,21 @@ double tick_step(double most, int n) {
   return 10 * power;
 }
 
+/// Where texts are already.
+class Places {
+ public:
+  /// Takes the place of a text with that begin and base line, if it is free.
+  bool take(double x, double y, const std::string& text) {
+    const double end = x + 7.2 * static_cast<double>(text.size());
+    for (const auto& t : taken_) if (x < t[1] && t[0] < end && std::abs(y - t[2]) < 13) return false;
+    taken_.push_back({x, end, y});
+    return true;
+  }
+
+ private:
+  std::vector<std::array<double, 3>> taken_;
+};
+
 /// A label over the chart's own lines.
 std::string label_at(double x, double y, const std::string& text, const char* anchor) { return text_at(x, y, text, "u h", anchor); }
 
@@ -61,7 +76,9 @@ std::string schedule_figure(const ChartJson& result) {
     return kernels.empty() ? "" : fmt::format("<p>{} kernels: the table has them.</p>\n", kernels.size());
   const double total = number_of(result, "predicted_us"), plain = number_of(result, "straightforward_us");
   constexpr double kLeft = 160, kRow = 22, kTop = 20, kRight = 62;
-  const double most = std::max({total, plain, 1e-6}), scale = (kChartWidth - kLeft - kRight) / most;
+  double all = 0;   // more than the total where kernels begin early
+  for (const ChartJson& k : kernels) all += number_of(k, "predicted_us");
+  const double most = std::max({all, total, plain, 1e-6}), scale = (kChartWidth - kLeft - kRight) / most;
   Drawn d{"", kChartWidth, kTop + kRow * (static_cast<double>(kernels.size()) + 2) + 8};
   const double step = tick_step(most, 3);   // labels such as "0.05 us" need 50 units
   for (double t = 0; t <= most * 1.001; t += step) {
@@ -76,9 +93,7 @@ std::string schedule_figure(const ChartJson& result) {
     d.svg += rect_at(kLeft + at * scale, y + 2, us * scale, kRow - 6, "q",
                      fmt::format("{}: {:.3f} us predicted", kernels[i]["name"].get<std::string>(), us));
     d.svg += rect_at(kLeft + at * scale, y + 2, std::min(roof, us) * scale, kRow - 6, "p", fmt::format("{:.3f} us at the roofline", roof));
-    const double end = kLeft + (at + us) * scale;
-    d.svg += text_at(end + 4 + 52 > kChartWidth ? kChartWidth : end + 4, y + 14, fmt::format("{:.2f}", us), "u",
-                     end + 4 + 52 > kChartWidth ? "end" : "start");
+    d.svg += text_at(kLeft + (at + us) * scale + 4, y + 14, fmt::format("{:.2f}", us));
     at += us;
   }
   const auto sum = [&](const char* what, double us, const char* cls) {
@@ -133,7 +148,10 @@ std::string shared_figure(const ChartJson& kernel) {
 std::string roofline_figure(const ChartJson& report) {
   const ChartJson& kernels = report["result"]["kernels"];
   if (!report.contains("roofline")) return "";
-  const double memory = number_of(report["roofline"], "dram_bytes_per_us"), peak = number_of(report["roofline"], "tensor_flops_per_us");
+  const bool is_float =
+      std::all_of(kernels.begin(), kernels.end(), [](const ChartJson& k) { return k.value("units", "") == "float32"; });
+  const double memory = number_of(report["roofline"], "dram_bytes_per_us"),
+               peak = number_of(report["roofline"], is_float ? "f32_flops_per_us" : "tensor_flops_per_us");
   struct Point { double intensity, rate; std::string name; };
   std::vector<Point> points;
   for (size_t i = 0; i < kernels.size(); i++) {
@@ -165,22 +183,26 @@ std::string roofline_figure(const ChartJson& report) {
   const double knee = peak / memory, start = std::max(std::pow(10, x0), std::pow(10, y0) / memory);
   d.svg += fmt::format("<path class=\"r\" d=\"M{:.1f} {:.1f}L{:.1f} {:.1f}L{:.1f} {:.1f}\"/>", px(start), py(start * memory), px(knee),
                        py(peak), kChartWidth - 8, py(peak));
-  d.svg += label_at(px(knee) - 8, py(peak) - 2, fmt::format("{:.0f} Tflop/s tensor cores", peak / 1e6), "end");
-  d.svg += label_at(px(start) + 66, py(start * memory) - 4, fmt::format("{:.2f} TB/s", memory / 1e6), "start");
-  std::vector<std::array<double, 2>> labels;
+  const std::string units = fmt::format("{:.0f} Tflop/s {}", peak / 1e6, is_float ? "float32 units" : "tensor cores"),
+                    rate = fmt::format("{:.2f} TB/s", memory / 1e6);
+  Places places;
+  places.take(px(knee) - 8 - 7.2 * static_cast<double>(units.size()), py(peak) - 2, units);
+  places.take(px(start) + 66, py(start * memory) - 4, rate);
+  d.svg += label_at(px(knee) - 8, py(peak) - 2, units, "end");
+  d.svg += label_at(px(start) + 66, py(start * memory) - 4, rate, "start");
   for (const Point& p : points) {
     const double x = px(p.intensity), y = py(p.rate);
     d.svg += fmt::format(
         "<circle class=\"d\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"5\"><title>{}: {:.3g} Gflop/s predicted, {:.3g} flop per "
         "byte</title></circle>",
         x, y, p.name, p.rate / 1e3, p.intensity);
-    const bool is_free =
-        std::none_of(labels.begin(), labels.end(), [&](const auto& l) { return std::abs(l[0] - x) < 70 && std::abs(l[1] - y) < 14; });
-    if (!is_free) continue;   // the title and the table have it
     const bool at_right = x + 70 < kChartWidth;
-    const double below = y + 12 < kTop + kHeight ? y + 12 : y - 7;
-    d.svg += text_at(at_right ? x + 9 : x - 9, below, p.name, "t h", at_right ? "start" : "end");
-    labels.push_back({x, y});
+    const double begin = at_right ? x + 9 : x - 9 - 7.2 * static_cast<double>(p.name.size());
+    for (const double line : {y + 12, y - 7}) {   // where neither is free the title and the table have it
+      if (line >= kTop + kHeight || line < kTop || !places.take(begin, line, p.name)) continue;
+      d.svg += text_at(at_right ? x + 9 : x - 9, line, p.name, "t h", at_right ? "start" : "end");
+      break;
+    }
   }
   return svg_figure(d, "roofline", kLeast, kMost);
 }

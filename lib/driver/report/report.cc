@@ -57,7 +57,7 @@ Json claim_json(const Claim& c) {
 
 /// What device memory, or the units that compute, take at least: bytes and operations of the kernel at the machine's full rates.
 double roofline_us(const KernelPlan& k, const Target& t) {
-  const double rate = strategy_of(k).match ? t.tensor_flops_per_us : t.f32_flops_per_us;
+  const double rate = on_float_units(k) ? t.f32_flops_per_us : t.tensor_flops_per_us;
   return std::max(static_cast<double>(k.bytes) / t.dram_bytes_per_us, k.flops / rate);
 }
 
@@ -67,7 +67,7 @@ double roofline_us(const ReportData& d) {
   for (const auto* side : {&d.program.inputs, &d.program.outputs})
     for (const TensorInfo& t : *side) bytes += static_cast<double>(t.type.dims.elements() * dtype_bytes(t.type.dtype));
   for (const KernelPlan& k : d.plan.kernels)
-    us += k.flops / (strategy_of(k).match ? d.target.tensor_flops_per_us : d.target.f32_flops_per_us);
+    us += k.flops / (on_float_units(k) ? d.target.f32_flops_per_us : d.target.tensor_flops_per_us);
   return std::max(bytes / d.target.dram_bytes_per_us, us);
 }
 
@@ -91,7 +91,8 @@ Json kernels_json(const ReportData& d) {
     const KernelPlan& k = d.plan.kernels[i];
     Json row = {{"name", k.name}, {"kind", kind_of(k)}, {"strategy", strategy_of(k).name},
                 {"predicted_us", rounded(k.predicted_us)},
-                {"bytes", k.bytes}, {"flops", k.flops}, {"roofline_us", rounded(roofline_us(k, d.target))}, {"why", k.why}};
+                {"bytes", k.bytes}, {"flops", k.flops}, {"units", on_float_units(k) ? "float32" : "tensor"},
+                {"roofline_us", rounded(roofline_us(k, d.target))}, {"why", k.why}};
     if (i < d.module.kernels.size() && d.module.kernels[i].cublas) {
       row["library"] = "cuBLASLt";
     } else if (i < d.module.kernels.size()) {

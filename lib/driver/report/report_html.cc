@@ -83,7 +83,8 @@ std::string one_kernel(const PageJson& k, size_t number, bool is_open) {
   const auto fact = [&](const char* key, const char* title) { return k.contains(key) ? told(title, value_of(k, key)) : std::string(); };
   body += "<p class=\"facts\">" + told("moved", bytes_text(number_in(k, "bytes"))) +
           told("operations", operations_text(number_in(k, "flops"))) + fact("roofline_us", "roofline, µs") +
-          fact("grid", "grid") + fact("threads", "threads") + told("shared memory", bytes_text(number_in(k, "shared_bytes"))) +
+          fact("library", "computed by") + fact("grid", "grid") + fact("threads", "threads") +
+          (k.contains("shared_bytes") ? told("shared memory", bytes_text(number_in(k, "shared_bytes"))) : "") +
           fact("registers", "registers") + fact("spill_bytes", "spilled bytes") + "</p>\n";
   if (k.contains("timeline")) {
     const PageJson& steps = k["timeline"]["steps"];
@@ -100,11 +101,18 @@ std::string one_kernel(const PageJson& k, size_t number, bool is_open) {
                 "<p class=\"name\">" + value_of(k, "name") + "</p>\n" + body, is_open);
 }
 
+/// What the kernels' own times are more than the result's.
+std::string overlap_text(const PageJson& result) {
+  double all = -number_in(result, "predicted_us");
+  for (const PageJson& k : result["kernels"]) all += number_in(k, "predicted_us");
+  return all < 0.05 ? "" : fmt::format(" Together they take {:.2f} µs less: some begin while the one ahead of them still runs.", all);
+}
+
 std::string kernels_section(const PageJson& r) {
   const PageJson& kernels = r["result"]["kernels"];
   std::string out =
       "<h2>Time and schedule</h2>\n<p>Each kernel's predicted time, in launch order; the stronger colour is what device memory or the "
-      "units that compute take at their full rates (the roofline).</p>\n" +
+      "units that compute take at their full rates (the roofline)." + overlap_text(r["result"]) + "</p>\n" +
       schedule_figure(r["result"]);
   if (const std::string roof = roofline_figure(r); !roof.empty())
     out += folded("Roofline", roof + "<p>The line is the machine's; a point is a kernel as predicted.</p>\n", kernels.size() <= 6);

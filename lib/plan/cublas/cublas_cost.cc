@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <span>
 
 #include <fmt/format.h>
 
@@ -14,25 +13,41 @@ namespace {
 
 /// Tiles of one kernel of the library, and which part of the best rate it reaches.
 struct CublasTile { double rows, columns, share; };
-constexpr std::array<CublasTile, 5> kTensorTiles = {{{128, 256, 1.0}, {128, 128, 0.9}, {64, 128, 0.75}, {64, 64, 0.55}, {64, 32, 0.35}}};
-constexpr std::array<CublasTile, 4> kFloatTiles = {{{128, 128, 1.0}, {128, 64, 0.9}, {64, 64, 0.8}, {32, 64, 0.6}}};
-constexpr double kSplitUs = 1.2;            // of a reduction in parts: another kernel, or meeting
-constexpr double kLeastDepth = 256;         // of a part
+
+/// What it does with operands of one kind, as parts of what the device does.
+struct CublasUnits {
+  std::array<CublasTile, 5> tiles;
+  double feed;         ///< bytes into a multiprocessor, of what large tiles of ours bring
+  double memory;       ///< of the rate of device memory
+  double wave_us;      ///< beginning and end of a tile
+  double split_us;     ///< of a reduction in parts: another kernel, or meeting
+  double more_us;      ///< beyond cublas_us
+};
+constexpr CublasUnits kTensorUnits = {{{{128, 256, 1.0}, {128, 128, 1.0}, {64, 128, 0.88}, {64, 64, 0.9}, {64, 32, 0.28}}},
+                                      1.42, 0.95, 0.22, 1.76, 0};
+// few rows: its kernels read a weight at a quarter of the memory's rate
+constexpr CublasUnits kFloatUnits = {{{{128, 128, 1.0}, {128, 64, 0.27}, {64, 64, 0.94}, {32, 64, 0.55}, {32, 32, 1.0}}},
+                                     0.78, 0.23, 1.24, 0.88, 2.0};
+constexpr double kLeastDepth = 256;         // of a part of a reduction
+constexpr double kHidden = 0.05;            // what of the shorter one of products and memory is not hidden
+constexpr double kLongUs = 500, kLongShare = 1.16;   // beyond that the limit of power holds 16-bit products back
 
 /// Waves of tiles, over all ways to divide that the library may take.
-double tiles_us(const CublasPlan& p, const Target& t, std::span<const CublasTile> tiles, double rate) {
+double tiles_us(const CublasPlan& p, const Target& t, const CublasUnits& units, double rate) {
   const double size = dtype_bytes(p.type), sms = t.num_sms;
   double best = 0;
-  for (const CublasTile& tile : tiles)
+  for (const CublasTile& tile : units.tiles)
     for (const bool flip : {false, true})
-      for (const double parts : {1.0, 2.0, 4.0, 8.0, 16.0}) {
+      for (const double parts : {1.0, 2.0, 4.0, 8.0, 16.0, 32.0}) {
         const double r = flip ? tile.columns : tile.rows, c = flip ? tile.rows : tile.columns, depth = static_cast<double>(p.depth) / parts;
         if (parts > 1 && depth < kLeastDepth) continue;
         const double count = std::ceil(static_cast<double>(p.rows) / r) * std::ceil(static_cast<double>(p.columns) / c) *
                              static_cast<double>(p.batch) * parts;
-        const double multiply = 2 * r * c * depth / (rate * tile.share / sms), feed = (r + c) * depth * size / t.large_sm_bytes_per_us;
+        const double multiply = 2 * r * c * depth / (rate * tile.share / sms);
+        const double feed = (r + c) * depth * size / (units.feed * t.large_sm_bytes_per_us);
         const double sums = static_cast<double>(p.batch * p.rows * p.columns) * 4 * parts * 2;
-        const double us = std::ceil(count / sms) * std::max(multiply, feed) + (parts > 1 ? kSplitUs + sums / t.l2_bytes_per_us : 0);
+        const double us = std::ceil(count / sms) * (std::max(multiply, feed) + units.wave_us) +
+                          (parts > 1 ? units.split_us + sums / t.l2_bytes_per_us : 0);
         if (best == 0 || us < best) best = us;
       }
   return best;
@@ -48,10 +63,11 @@ Cost estimate(const CublasPlan& p, const Target& t) {
   c.bytes = static_cast<int64_t>(all);
   c.flops = 2 * n(p.batch) * n(p.rows) * n(p.columns) * n(p.depth);
   const bool is_float = p.type == DType::kF32;
-  const double units = is_float ? tiles_us(p, t, kFloatTiles, t.cublas_f32_flops_per_us)
-                                : tiles_us(p, t, kTensorTiles, t.cublas_flops_per_us);
-  const double memory = all / t.dram_bytes_per_us;
-  c.us = t.launch_us + t.cublas_us + std::max(units, memory);
+  const CublasUnits& u = is_float ? kFloatUnits : kTensorUnits;
+  double units = tiles_us(p, t, u, is_float ? t.cublas_f32_flops_per_us : t.cublas_flops_per_us);
+  if (!is_float && units > kLongUs) units = kLongUs + (units - kLongUs) * kLongShare;
+  const double memory = all / (u.memory * t.dram_bytes_per_us);
+  c.us = t.launch_us + t.cublas_us + u.more_us + std::max(units, memory) + kHidden * std::min(units, memory);
   c.why = fmt::format("cuBLASLt, as measured of it: {}, {:.3g} GFLOP, {:.1f} MB", units > memory ? "tiles" : "device memory", c.flops / 1e9,
                       all / 1e6);
   return c;

@@ -39,7 +39,7 @@ TEST_CASE("a library with a product by cuBLASLt says so, links it and launches n
   CHECK(has(m, "two.cu", "#include <cublasLt.h>"));
   CHECK(!has(m, "two.cu", "__global__ void __launch_bounds__(256) two_k0_cublas"));
   CHECK(has(m, "two.cu", "multiply(0, t[1], t[0], static_cast<void*>(w + "));
-  CHECK(has(m, "two.cu", "{CUDA_R_16F, CUDA_R_32F, 1, 16u, 33554432u, {false, 1024u, 512u, 1024, 0}, {false, 512u, 256u, 512, 0}, {false, "
+  CHECK(has(m, "two.cu", "{CUDA_R_16F, CUDA_R_32F, 1, 16u, 0u, {false, 1024u, 512u, 1024, 0}, {false, 512u, 256u, 512, 0}, {false, "
                          "1024u, 256u, 1024, 0}},   // two_k0_cublas"));
   CHECK(has(m, "two.cu", "if (product_device() == nullptr) return kNoCublas;"));
   CHECK(has(m, "two.h", " * cuBLASLt: two_k0_cublas is its product (--allow-cublas)"));

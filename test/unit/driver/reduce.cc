@@ -48,6 +48,12 @@ void check_alike(const TilePlan& a, const TilePlan& b) {
         std::array{b.row_groups, b.group_rows, b.column_groups, b.stages, b.chunk, b.cluster, b.blocks_per_sm});
   CHECK(a.rule.tf32 == b.rule.tf32);
 }
+void check_alike(const CublasPlan& a, const CublasPlan& b) {
+  CHECK(a.type == b.type);
+  CHECK(a.first.transposed == b.first.transposed);
+  CHECK(a.second.transposed == b.second.transposed);
+}
+
 void check_alike(const AttendPlan& a, const AttendPlan& b) {
   CHECK(std::array{a.query_groups, a.key_groups, a.chunk, a.stages, a.cluster, a.helpers} ==
         std::array{b.query_groups, b.key_groups, b.chunk, b.stages, b.cluster, b.helpers});

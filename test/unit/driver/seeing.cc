@@ -1,6 +1,7 @@
 // What people see of a result: pictures, schedules, algebraic steps, why nothing fits.
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <cstdlib>
 #include <map>
 #include <set>
 
@@ -64,6 +65,26 @@ TEST_CASE("boxes of a drawing overlap nowhere, and edges lead down") {
   CHECK(draw(d).svg == drawn.svg);
   CHECK(draw({}).svg.empty());
   CHECK(html_text("<a & \"b\">") == "&lt;a &amp; &quot;b&quot;&gt;");
+}
+
+TEST_CASE("a drawing begins at its left edge: a residual connection moves nothing to the right") {
+  for (int kernels = 2; kernels < 5; kernels++) {
+    Drawing d;
+    d.boxes.push_back({"x", {"input"}, "", 0, 0, 0});
+    for (int k = 0; k < kernels; k++) {   // a kernel and its weight
+      d.boxes.push_back({"x", {"kernel"}, "", k % 2 ? 50.0 : 200, 100, 0});
+      d.boxes.push_back({"x", {"weight weight"}, "", 0, 0, 0});
+      d.edges.emplace_back(k == 0 ? 0 : 2 * k - 1, 2 * k + 1);
+      d.edges.emplace_back(2 * k + 2, 2 * k + 1);
+    }
+    d.edges.emplace_back(0, 2 * kernels - 1);
+    const Drawn drawn = draw(d);
+    double left = drawn.width;
+    for (const Box& b : boxes_in(drawn.svg, "x")) left = std::min(left, b.x);
+    for (size_t at = drawn.svg.find('C'); at != std::string::npos; at = drawn.svg.find('C', at + 1))   // where edges bend
+      left = std::min(left, std::atof(drawn.svg.c_str() + at + 1));
+    CHECK(left <= 20);
+  }
 }
 
 TEST_CASE("schedules: steps in their phases, places in shared memory that are needed at once do not overlap") {

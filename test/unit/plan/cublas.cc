@@ -52,7 +52,7 @@ TEST_CASE("without --allow-cublas nobody is asked for cuBLASLt, with it what is 
   CHECK(chosen(dear) == chosen(today));
   CHECK(dear.workspace_bytes == today.workspace_bytes);
   CHECK(said(cheap) == "taken");
-  CHECK(cheap.workspace_bytes == cheap.scratch_bytes);
+  CHECK(cheap.workspace_bytes == 0);
   // At the same price the kernel of ours stays.
   Target equal = allowing(0);
   const double best = today.kernels[0].predicted_us;
@@ -70,6 +70,34 @@ TEST_CASE("what is no product of dense matrices of one type is not cuBLASLt's") 
   CHECK(said(planned(product(DType::kF16, DType::kF16, DType::kBF16), t)) == "a result of another 16-bit type");
   CHECK(said(planned(product(DType::kF16, DType::kF16, DType::kF16, {2048, 2}), t)) == "lines that are not dense");
   CHECK(said(planned(product(DType::kF16, DType::kF16, DType::kF16, {1, 512}), t)) == "taken");
+}
+
+TEST_CASE("what is given to cuBLASLt was measured to be faster there") {
+  // test/gpu/products.cu, one H200, 2026-11-24, cold us: theirs, ours
+  struct Row { int64_t batch, m, n, k; DType type; bool transposed; double theirs, ours; };
+  const Row rows[] = {{1, 16, 4096, 4096, DType::kBF16, true, 11.48, 11.65},  {1, 200, 4096, 4096, DType::kBF16, true, 16.69, 15.09},
+                      {1, 1024, 4096, 4096, DType::kBF16, true, 44.01, 44.94}, {1, 512, 4096, 14336, DType::kBF16, true, 78.08, 84.72},
+                      {1, 384, 2000, 4096, DType::kF16, false, 15.21, 13.66},  {1, 512, 512, 512, DType::kF16, false, 4.20, 3.48},
+                      {16, 512, 512, 128, DType::kF16, true, 6.71, 10.48},     {1, 16, 4096, 4096, DType::kF32, false, 78.1, 24.8},
+                      {1, 256, 512, 512, DType::kF32, false, 9.31, 7.19},      {1, 2048, 2048, 2048, DType::kF32, false, 339.63, 468.18}};
+  int taken = 0;
+  for (const Row& r : rows) {
+    Sketch s;
+    const ValueId x = s.input(r.type, {r.batch, r.m, r.k});
+    ValueId w = s.input(r.type, r.transposed ? Dims{r.batch, r.n, r.k} : Dims{r.batch, r.k, r.n});
+    if (r.transposed) w = s.b.add(Transpose{{0, 2, 1}}, {w});
+    s.output(s.b.add(MatMul{}, {x, w}), r.type);
+    Target t = *find_target("sm_90a");
+    t.allow_cublas = true;
+    const Plan p = planned(s.finish(), t);
+    INFO(r.batch << " x " << r.m << " x " << r.n << " x " << r.k);
+    if (chosen(p) != "cublas") continue;
+    taken++;
+    CHECK(r.theirs < r.ours);
+    CHECK(p.kernels[0].predicted_us < 1.2 * r.theirs);
+    CHECK(p.kernels[0].predicted_us > 0.8 * r.theirs);
+  }
+  CHECK(taken >= 4);
 }
 
 TEST_CASE("a product's places say what alignment they have") {
