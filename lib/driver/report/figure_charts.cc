@@ -145,11 +145,14 @@ std::string shared_figure(const ChartJson& kernel) {
   return svg_figure(d, "shared memory over the kernel's steps", kLeast, kMost);
 }
 
+static bool all_on_float_units(const ChartJson& kernels) {
+  return std::all_of(kernels.begin(), kernels.end(), [](const ChartJson& k) { return k.value("units", "") == "float32"; });
+}
+
 std::string roofline_figure(const ChartJson& report) {
   const ChartJson& kernels = report["result"]["kernels"];
   if (!report.contains("roofline")) return "";
-  const bool is_float =
-      std::all_of(kernels.begin(), kernels.end(), [](const ChartJson& k) { return k.value("units", "") == "float32"; });
+  const bool is_float = all_on_float_units(kernels);
   const double memory = number_of(report["roofline"], "dram_bytes_per_us"),
                peak = number_of(report["roofline"], is_float ? "f32_flops_per_us" : "tensor_flops_per_us");
   struct Point { double intensity, rate; std::string name; };
