@@ -18,6 +18,7 @@ namespace {
 using ChartJson = nlohmann::ordered_json;
 
 constexpr double kChartWidth = 400;   // with its smallest scale it fits a telephone's page
+constexpr double kLetters = 7.2;      // of a bold label
 constexpr double kLeast = 0.74, kMost = 1.6;
 
 std::string text_at(double x, double y, const std::string& text, const char* cls = "u", const char* anchor = "start") {
@@ -45,7 +46,7 @@ class Places {
  public:
   /// Takes the place of a text with that begin and base line, if it is free.
   bool take(double x, double y, const std::string& text) {
-    const double end = x + 7.2 * static_cast<double>(text.size());
+    const double end = x + kLetters * static_cast<double>(text.size());
     for (const auto& t : taken_) if (x < t[1] && t[0] < end && std::abs(y - t[2]) < 13) return false;
     taken_.push_back({x, end, y});
     return true;
@@ -149,22 +150,32 @@ static bool all_on_float_units(const ChartJson& kernels) {
   return std::all_of(kernels.begin(), kernels.end(), [](const ChartJson& k) { return k.value("units", "") == "float32"; });
 }
 
+namespace {
+
+struct RooflinePoint { double intensity, rate; std::string name; };
+
+std::vector<RooflinePoint> points_of(const ChartJson& kernels) {
+  std::vector<RooflinePoint> points;
+  for (size_t i = 0; i < kernels.size(); i++) {
+    const double bytes = number_of(kernels[i], "bytes"), flops = number_of(kernels[i], "flops"), us = number_of(kernels[i], "predicted_us");
+    if (bytes > 0 && flops > 0 && us > 0) points.push_back({flops / bytes, flops / us, fmt::format("kernel {}", i)});
+  }
+  return points;
+}
+
+}  // namespace
+
 std::string roofline_figure(const ChartJson& report) {
   const ChartJson& kernels = report["result"]["kernels"];
   if (!report.contains("roofline")) return "";
   const bool is_float = all_on_float_units(kernels);
   const double memory = number_of(report["roofline"], "dram_bytes_per_us"),
                peak = number_of(report["roofline"], is_float ? "f32_flops_per_us" : "tensor_flops_per_us");
-  struct Point { double intensity, rate; std::string name; };
-  std::vector<Point> points;
-  for (size_t i = 0; i < kernels.size(); i++) {
-    const double bytes = number_of(kernels[i], "bytes"), flops = number_of(kernels[i], "flops"), us = number_of(kernels[i], "predicted_us");
-    if (bytes > 0 && flops > 0 && us > 0) points.push_back({flops / bytes, flops / us, fmt::format("kernel {}", i)});
-  }
+  const std::vector<RooflinePoint> points = points_of(kernels);
   if (points.empty() || memory <= 0 || peak <= 0) return "";
   constexpr double kLeft = 74, kTop = 14, kHeight = 230, kBottom = 40;
   double x0 = -1, x1 = 3.5, y0 = std::log10(peak) - 4;
-  for (const Point& p : points)
+  for (const RooflinePoint& p : points)
     x0 = std::min(x0, std::floor(std::log10(p.intensity))), x1 = std::max(x1, std::ceil(std::log10(p.intensity))),
     y0 = std::min(y0, std::floor(std::log10(p.rate)));
   const double y1 = std::log10(peak) + 0.3;
@@ -186,21 +197,22 @@ std::string roofline_figure(const ChartJson& report) {
   const double knee = peak / memory, start = std::max(std::pow(10, x0), std::pow(10, y0) / memory);
   d.svg += fmt::format("<path class=\"r\" d=\"M{:.1f} {:.1f}L{:.1f} {:.1f}L{:.1f} {:.1f}\"/>", px(start), py(start * memory), px(knee),
                        py(peak), kChartWidth - 8, py(peak));
+  Places places;
   const std::string units = fmt::format("{:.0f} Tflop/s {}", peak / 1e6, is_float ? "float32 units" : "tensor cores"),
                     rate = fmt::format("{:.2f} TB/s", memory / 1e6);
-  Places places;
-  places.take(px(knee) - 8 - 7.2 * static_cast<double>(units.size()), py(peak) - 2, units);
+  const double units_end = std::max(px(knee) - 8, kLeft + 4 + kLetters * static_cast<double>(units.size()));
+  const double units_y = py(peak) - (units_end > px(knee) - 8 ? 7 : 2);   // clear of the line
+  places.take(units_end - kLetters * static_cast<double>(units.size()), units_y, units);
   places.take(px(start) + 66, py(start * memory) - 4, rate);
-  d.svg += label_at(px(knee) - 8, py(peak) - 2, units, "end");
-  d.svg += label_at(px(start) + 66, py(start * memory) - 4, rate, "start");
-  for (const Point& p : points) {
+  d.svg += label_at(units_end, units_y, units, "end") + label_at(px(start) + 66, py(start * memory) - 4, rate, "start");
+  for (const RooflinePoint& p : points) {
     const double x = px(p.intensity), y = py(p.rate);
     d.svg += fmt::format(
         "<circle class=\"d\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"5\"><title>{}: {:.3g} Gflop/s predicted, {:.3g} flop per "
         "byte</title></circle>",
         x, y, p.name, p.rate / 1e3, p.intensity);
     const bool at_right = x + 70 < kChartWidth;
-    const double begin = at_right ? x + 9 : x - 9 - 7.2 * static_cast<double>(p.name.size());
+    const double begin = at_right ? x + 9 : x - 9 - kLetters * static_cast<double>(p.name.size());
     for (const double line : {y + 12, y - 7}) {   // where neither is free the title and the table have it
       if (line >= kTop + kHeight || line < kTop || !places.take(begin, line, p.name)) continue;
       d.svg += text_at(at_right ? x + 9 : x - 9, line, p.name, "t h", at_right ? "start" : "end");

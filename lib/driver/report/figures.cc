@@ -168,7 +168,10 @@ class KernelLevel {
     for (NodeId n : kernel.nodes) (std::holds_alternative<Call>(g_.node(n).op) ? calls : others).push_back(n);
     Drawn inner;
     const Graph* body = calls.size() == 1 ? g_.form<Call>(calls[0])->body.get() : nullptr;
-    if (body) {
+    if (strategy_of(kernel).is_on) {   // its tiles are not those of the block graph
+      b.cls = "mm";
+      b.lines.push_back("pre-defined, a product by cuBLASLt");
+    } else if (body) {
       const Launch& l = body->launch();
       b.lines.push_back(fmt::format("block graph: grid {} x {} x {}", l.grid[0], l.grid[1], l.grid[2]));
       std::vector<std::string> operands, results;

@@ -32,7 +32,8 @@ svg .h{paint-order:stroke;stroke:var(--bg);stroke-width:4px}svg .e{fill:none;str
 @media (max-width:36rem){.fig.far::before{content:"\21C4  wider than the page: scrolls sideways";display:block;position:sticky;left:0;width:max-content;color:var(--soft);font-size:.85rem}}
 @media (max-width:50rem){.fig.farther::before{content:"\21C4  wider than the page: scrolls sideways";display:block;position:sticky;left:0;width:max-content;color:var(--soft);font-size:.85rem}}
 .legend>span{display:inline-block;margin-right:.8em}
-@media (max-width:36rem){.wide table,.wide tbody{display:block}.wide thead{display:none}.wide table.sort thead,.wide table.sort thead tr{display:block}.wide table.sort th{display:inline-block;min-width:0;margin:0 .2rem .2rem 0}
+@media (max-width:60rem){.wide table{font-size:.78rem}.wide td,.wide th{padding:.2rem .25rem}.wide td:last-child{min-width:5rem}}
+@media (max-width:48rem){.wide table{font-size:.9rem}.wide table,.wide tbody{display:block}.wide thead{display:none}.wide table.sort thead,.wide table.sort thead tr{display:block}.wide table.sort th{display:inline-block;min-width:0;margin:0 .2rem .2rem 0}
 .wide tr{display:block;border:1px solid var(--line);margin:.4rem 0;padding:.2rem .5rem}.wide td{display:block;border:0;padding:.1rem 0;min-width:0!important;overflow-wrap:anywhere}.wide td.n{text-align:left}.wide td:empty{display:none}.wide td[data-h]::before{content:attr(data-h) ": ";color:var(--soft)}}
 .k{display:inline-block;width:.9em;height:.9em;border:1px solid var(--line);border-radius:2px;margin:0 .25em 0 0;vertical-align:-.1em}
 )css";
