@@ -10,8 +10,8 @@
 #   ARCH        --target; default sm_90a
 #   LOCK        --lock: decisions that were made before, and those that are new
 #   FROZEN      --frozen: nothing is decided anew
-#   STATIC      a static library, for which the consumer links the CUDA runtime (CUDAToolkit is looked for); else a shared one that brings
-#               its own
+#   STATIC      a static library, for which the consumer links the CUDA runtime (CUDAToolkit is looked for) and that of C++ (a program in
+#               C, too); else a shared one that brings its own
 #               (--allow-cublas among OPTIONS: CUDAToolkit is looked for in any case, for cublasLt)
 #   OPTIONS     further words of the command line; @FILE is relative to the current source folder
 # It is built again when the spec, the lock, a response file or mirage-opt changes, and not otherwise. Installed are library, header and
@@ -34,7 +34,7 @@ endfunction()
 function(_mirage_opt_import target name dir file is_static cublas)
   if(is_static)
     add_library(${target} STATIC IMPORTED GLOBAL)
-    set_property(TARGET ${target} PROPERTY INTERFACE_LINK_LIBRARIES CUDA::cudart_static ${cublas})
+    set_property(TARGET ${target} PROPERTY INTERFACE_LINK_LIBRARIES CUDA::cudart_static ${cublas} stdc++)
   else()
     add_library(${target} SHARED IMPORTED GLOBAL)
     set_property(TARGET ${target} PROPERTY IMPORTED_SONAME lib${name}.so)
@@ -51,7 +51,7 @@ function(_mirage_opt_install target name dir file is_static cublas)
   if(is_static)
     set(MIRAGE_KIND STATIC)
     set(MIRAGE_EXTRA "include(CMakeFindDependencyMacro)\nfind_dependency(CUDAToolkit)\n")
-    string(APPEND MIRAGE_EXTRA "set_property(TARGET ${target}::${target} PROPERTY INTERFACE_LINK_LIBRARIES CUDA::cudart_static ${cublas})")
+    string(APPEND MIRAGE_EXTRA "set_property(TARGET ${target}::${target} PROPERTY INTERFACE_LINK_LIBRARIES CUDA::cudart_static ${cublas} stdc++)")
   elseif(cublas)
     string(PREPEND MIRAGE_EXTRA "include(CMakeFindDependencyMacro)\nfind_dependency(CUDAToolkit)\n")
     string(APPEND MIRAGE_EXTRA "\nset_property(TARGET ${target}::${target} PROPERTY IMPORTED_LINK_DEPENDENT_LIBRARIES ${cublas})")

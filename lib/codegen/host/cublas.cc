@@ -59,23 +59,24 @@ inline bool choose(cublasLtHandle_t handle, const Product& p, ReadyProduct& out)
   return asked && count == 1 && found.state == CUBLAS_STATUS_SUCCESS && found.workspaceSize <= p.scratch;
 }
 
-// Of the current device; nullptr: cuBLASLt does not start there, or has no algorithm for a product. Never freed: the driver may be gone before this library is.
+// Of the current device; nullptr: cuBLASLt does not start there, or has no algorithm for a product. Two threads may both make one, and the first is kept. Never freed: the driver may be gone
+// before this library is. Without the C++ runtime, which programs in C that link this library statically have not.
 inline const ProductDevice* product_device() {
-  static std::mutex mutex;
-  static std::map<int, ProductDevice*>& made = *new std::map<int, ProductDevice*>;
+  constexpr int kMostDevices = 64;
+  static std::atomic<ProductDevice*> made[kMostDevices];
   int device = 0;
-  if (cudaGetDevice(&device) != cudaSuccess) return nullptr;
-  const std::lock_guard<std::mutex> lock(mutex);
-  const auto known = made.find(device);
-  if (known != made.end()) return known->second;
-  ProductDevice* const out = new ProductDevice;
-  bool ready = cublasLtCreate(&out->handle) == CUBLAS_STATUS_SUCCESS;
-  const bool has_handle = ready;
-  for (int i = 0; ready && i < kNumProducts; i++) ready = choose(out->handle, kProducts[i], out->products[i]);
-  if (ready) return made[device] = out;
-  if (has_handle) cublasLtDestroy(out->handle);
-  delete out;
-  return nullptr;
+  if (cudaGetDevice(&device) != cudaSuccess || device < 0 || device >= kMostDevices) return nullptr;
+  if (const ProductDevice* const known = made[device].load(std::memory_order_acquire)) return known;
+  ProductDevice* const own = static_cast<ProductDevice*>(std::malloc(sizeof(ProductDevice)));
+  if (own == nullptr) return nullptr;
+  const bool has_handle = cublasLtCreate(&own->handle) == CUBLAS_STATUS_SUCCESS;
+  bool ready = has_handle;
+  for (int i = 0; ready && i < kNumProducts; i++) ready = choose(own->handle, kProducts[i], own->products[i]);
+  ProductDevice* first = nullptr;
+  if (ready && made[device].compare_exchange_strong(first, own, std::memory_order_acq_rel)) return own;
+  if (has_handle) cublasLtDestroy(own->handle);
+  std::free(own);
+  return ready ? first : nullptr;
 }
 
 inline cudaError_t multiply(int number, const void* first, const void* second, void* result, void* scratch, cudaStream_t stream) {
@@ -112,7 +113,7 @@ bool mentions_cublas(std::string_view text) {
 }
 
 std::string cublas_includes(const std::vector<KernelText>& kernels) {
-  return any_cublas(kernels) ? "#include <map>\n#include <mutex>\n#include <cublasLt.h>\n" : "";
+  return any_cublas(kernels) ? "#include <cstdlib>\n#include <cublasLt.h>\n" : "";
 }
 
 std::string cublas_text(const std::string& name, const std::vector<KernelText>& kernels) {
