@@ -7,6 +7,7 @@
 #include <set>
 
 #include "mirage/support/round.h"
+#include "plan/region/region_kept.h"
 
 namespace mirage {
 namespace {
@@ -326,8 +327,32 @@ int64_t bytes_of(const RegionContext& c, const RegionPlan& p) {
   return static_cast<int64_t>(bytes);
 }
 
+// what the measured kernels of rows did per element (norms, softmax), which the prices of threads know of; operations of one thread, and
+// scattered reads of one multiprocessor, in a microsecond (evoformer's bias [i, j, head] by rows: three reads of each of 2M elements 21 us)
+constexpr double kUsualOperations = 40, kThreadOperationsPerUs = 585, kScatteredPerUs = 1500;
+
 Cost cost_of(const RegionContext& c, const RegionPlan& p, double flops_per_element) {
-  return cost_of(c.target, p, bytes_of(c, p), flops_per_element * static_cast<double>(p.rows) * static_cast<double>(p.length) * p.width);
+  RegionWork work = p.work;
+  for (int k = 0; k < p.kept; k++) {
+    const RegionWork& saved = p.again[static_cast<size_t>(k)].saved;
+    work = work - saved, flops_per_element = std::max(1.0, flops_per_element - saved.operations);
+  }
+  const double elements = static_cast<double>(p.rows) * static_cast<double>(p.length) * p.width;
+  Cost cost = cost_of(c.target, p, bytes_of(c, p), flops_per_element * elements);
+  // functions of one element wait for one another, and those of a thread's elements stand behind one another
+  if (p.held > 0) cost.us += std::max(0.0, work.operations - kUsualOperations) * p.held * p.width / kThreadOperationsPerUs;
+  cost.us += work.scattered * elements / (kScatteredPerUs * static_cast<double>(std::min<int64_t>(p.blocks, c.target.num_sms)));
+  return cost;
+}
+
+/// What a row's or column's threads read.
+RegionLoadKind load_kind(const RegionPlan& p, const RegionInstr& i) {
+  std::set<int> loops;
+  loops_of(p, i.index, loops);
+  if (std::none_of(p.inner.begin(), p.inner.end(), [&](int l) { return loops.count(l) > 0; })) return RegionLoadKind::kOfRow;
+  const std::vector<int>& along = p.shape == RegionPlan::Shape::kRow ? p.inner : p.outer;
+  const int fastest = along.empty() ? -1 : along.back();
+  return i.kind != Kind::kLoad || std::abs(stride_of(p, i.index, fastest)) <= 1 ? RegionLoadKind::kNeighbours : RegionLoadKind::kScattered;
 }
 
 /// score: what decides between widths: the cost and the memory instructions.
@@ -406,6 +431,7 @@ std::optional<RegionPlanned> plan_region(const RegionContext& c, const RegionGro
   tile_transposes(p);
   const bool elementwise = p.shape == RegionPlan::Shape::kPointwise && p.outer.size() > 1;
   if (given && given->by_rows && elementwise) p = by_rows(p);
+  if (has_reduce && p.chunk < 0) find_kept(p, [&](const RegionInstr& i) { return load_kind(p, i); });
   auto [best, cost, score] = choose_width(c, p, lowered->flops_per_element, given);
   if (!given && elementwise && best.width == 1)
     if (Chosen rows = choose_width(c, by_rows(p), lowered->flops_per_element, nullptr); rows.plan.uneven && rows.score < score * 0.9)
@@ -413,7 +439,7 @@ std::optional<RegionPlanned> plan_region(const RegionContext& c, const RegionGro
   if (c.tape && !c.tape->replays) {
     numbers.width = best.width, numbers.threads = best.threads, numbers.team = best.team, numbers.columns = best.columns,
     numbers.cluster = best.cluster, numbers.held = best.held > 0, numbers.unpacked = best.unpacked, numbers.uneven = best.uneven,
-    numbers.staged = best.staged;
+    numbers.staged = best.staged, numbers.kept = best.kept;
     c.tape->regions[key] = std::move(numbers);
   }
   return RegionPlanned{std::move(best), std::move(cost), std::move(lowered->nodes)};
