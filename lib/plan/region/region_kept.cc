@@ -41,6 +41,7 @@ class Numbering {
   /// Per element, of all passes where these values wait for those that need them again.
   RegionWork work(const std::set<int>& kept) const {
     RegionWork sum;
+    std::set<int> read;   // compilers read once what no store can have changed
     for (int pass = 0; pass < static_cast<int>(roots_.size()); pass++) {
       std::set<int> seen;
       std::vector<int> left = roots_[static_cast<size_t>(pass)];
@@ -49,7 +50,8 @@ class Numbering {
         left.pop_back();
         const Number& x = numbers_[static_cast<size_t>(n)];
         if (x.of_row || !seen.insert(n).second || (kept.count(n) && x.values.begin()->first < pass)) continue;
-        sum.operations += x.work.operations, sum.scattered += x.work.scattered;
+        sum.operations += x.work.operations;
+        if (x.work.scattered > 0 && read.insert(n).second) sum.scattered += x.work.scattered;
         left.insert(left.end(), x.operands.begin(), x.operands.end());
       }
     }
