@@ -344,7 +344,7 @@ RegionLoadKind load_kind(const RegionPlan& p, const RegionInstr& i) {
 }
 
 // what the measured kernels of rows did per element (norms, softmax), which the prices of threads know of; operations of one thread, and
-// scattered reads of one multiprocessor, in a microsecond (evoformer's bias [i, j, head] by rows: 2M elements 20.3 us, by one pass or three)
+// scattered reads of one multiprocessor, in a microsecond (evoformer's bias [i, j, head] by rows: 2M elements 20.3 us, one pass or three)
 constexpr double kUsualOperations = 40, kThreadOperationsPerUs = 585, kScatteredPerUs = 760;
 
 Cost cost_of(const RegionContext& c, const RegionPlan& p, double flops_per_element) {
