@@ -173,6 +173,7 @@ Planned Planner::run() {
     for (ValueId v = 0; v < g_.num_values(); v++) changed = try_inline(v) || changed;
     if (changed) merge();
   }
+  if (is_on(Pass::kLayouts, target_) && place_layouts()) merge();
   if (is_on(Pass::kSplit, target_)) split_reductions();
   return finish();
 }

@@ -60,6 +60,8 @@ class Planner {
 
   /// Walks an output back through transposes and reshapes: the kernel that makes the value writes it in its final place.
   void place_outputs();
+  /// Whether a kernel of the model makes a view's elements: of a part, what other kernels read as they do.
+  bool model_moves(ValueId v) const;
 
   /// From a transposition or a reshape to its operand, and from the strides of the one to those with which the other fills the same places;
   /// false if there are none, or v is neither.
@@ -116,6 +118,14 @@ class Planner {
   /// Computes a stored value again in each kernel that reads it, where that is faster than a kernel that stores it: cheap functions of
   /// narrow inputs.
   bool try_inline(ValueId v);
+
+  /// A call's results that regions alone read, and not along their last dimension, get strides by which they are read so, where that is
+  /// cheaper (layouts.cc); whether any did.
+  bool place_layouts();
+  bool may_lie_otherwise(ValueId v) const;
+  void lay(ValueId v, const Dims& strides);
+  /// The call that makes v, and the regions that read it, as v lies; infinite if no strategy stores it so.
+  double cost_around(ValueId v) const;
 
   /// Reductions of much into little, where too few blocks would work, become two kernels.
   void split_reductions();

@@ -64,7 +64,7 @@ void Planner::place_outputs() {
     bool alone = true;   // nobody but this output reads the value
     while (true) {
       alone = alone && users[static_cast<size_t>(v)].size() == 1;
-      if (!step_back(v, strides)) break;
+      if (model_moves(v) || !step_back(v, strides)) break;
     }
     const DType dtype = buffers_[static_cast<size_t>(buffer)].dtype;
     const Access access{buffer, 0, g_.dims(v), strides, dtype, buffers_[static_cast<size_t>(buffer)].tf32};
@@ -82,6 +82,12 @@ void Planner::place_outputs() {
       if (exact && views_[static_cast<size_t>(v)].buffer < 0) views_[static_cast<size_t>(v)] = {buffer, 0, strides};
     }
   }
+}
+
+bool Planner::model_moves(ValueId v) const {
+  return model_ && is_view(op_of(v)) && std::any_of(model_->kernels.begin(), model_->kernels.end(), [&](const KernelPlan& k) {
+           return std::count(k.nodes.begin(), k.nodes.end(), g_.value(v).node) > 0;
+         });
 }
 
 void Planner::place_operands() {

@@ -15,7 +15,7 @@ namespace mirage {
 struct RegionNumbers {
   RegionPlan::Shape shape = RegionPlan::Shape::kPointwise;
   std::vector<int> outer, inner;                     ///< loops in order, before neighbours become one
-  int width = 1, threads = 0, team = 1, columns = 1, cluster = 1;
+  int width = 1, threads = 0, team = 1, columns = 1, cluster = 1, kept = 0;
   bool held = false, unpacked = false, uneven = false, staged = false, by_rows = false;
 };
 

@@ -1,7 +1,9 @@
-// Rows that begin where no vector does (edges), and rows that wait in shared memory, on the CPU: every division of many programs.
+// Rows that begin where no vector does (edges), rows that wait in shared memory, and what one pass computes and keeps for later ones, on
+// the CPU: every division of many programs.
 #include <tuple>
 
 #include "emulate/rows.h"
+#include "mirage/codegen/module.h"
 
 using namespace mirage;
 using namespace mirage::test;
@@ -39,6 +41,24 @@ std::string softmax(const std::string& in, const std::string& out, const std::st
       R"("outputs": {{"y": {{"shape": [{1}], "dtype": "{2}"}}}}, "nodes": [{{"op": "softmax", "inputs": ["x"], )"
       R"("output": "y", "attrs": {{"axis": -1}}}}]}})",
       in, out, type);
+}
+
+/// Three reductions with functions between them that take long.
+std::string chain(const std::string& shape, int axis, const std::string& dtype) {
+  const auto node = [&](const std::string& out, const std::string& op, const std::string& in, const std::string& attrs) {
+    return fmt::format(R"({{"op": "{}", "inputs": [{}], "output": "{}"{}}}, )", op, in, out,
+                       attrs.empty() ? "" : R"(, "attrs": {"axis": )" + std::to_string(axis) + attrs + "}");
+  };
+  std::string nodes = node("s", "add", R"("x", "b")", "") + node("t", "tanh", R"("s")", "") +
+                      node("m", "mean", R"("t")", R"(, "keepdim": true)") + node("c", "sub", R"("t", "m")", "") +
+                      node("u", "tanh", R"("c")", "") + node("p", "softmax", R"("u")", " ") + node("g", "sigmoid", R"("p")", "") +
+                      node("n", "max", R"("g")", R"(, "keepdim": true)") + node("d", "sub", R"("g", "n")", "") +
+                      node("y", "add", R"("d", "u")", "");
+  nodes.resize(nodes.size() - 2);
+  return fmt::format(R"({{"version": "1.0", "name": "kept", "inputs": {{"x": {{"shape": [{0}], "dtype": "{1}"}}, )"
+                     R"("b": {{"shape": [{0}], "dtype": "{1}"}}}}, )"
+                     R"("outputs": {{"y": {{"shape": [{0}], "dtype": "{1}"}}}}, "nodes": [{2}]}})",
+                     shape, dtype, nodes);
 }
 
 }  // namespace
@@ -149,4 +169,35 @@ TEST_CASE("plans of many long rows") {
   add("1024, 32000", "float16", false);
   add("256, 128256", "bfloat16", false);
   add("512, 65536", "float32", false);
+}
+
+TEST_CASE("what a pass computes waits for later ones, in rows, uneven rows, long rows and columns") {
+  const std::string compiler = find_host_compiler();
+  if (compiler.empty()) { WARN("skipped: there is no host compiler"); return; }
+  Divisions cases;
+  int kept = 0;
+  struct Rows { std::string shape; int axis; std::string dtype; };
+  for (const Rows& r : {Rows{"40, 192", 1, "float32"}, Rows{"3, 20, 257", 2, "float16"}, Rows{"300, 33", 1, "float32"},
+                        Rows{"2, 64, 96", 1, "bfloat16"}, Rows{"2, 8200", 1, "float32"}}) {
+    const Program p = program_of(chain(r.shape, r.axis, r.dtype), "kept");
+    const Plan plan = cases.plan(p, r.shape);
+    INFO(print(plan));
+    CHECK(region(plan.kernels[0]).kept > 0);
+    cases.divide(p, plan, r.shape, [&](const RegionPlan& q) {
+      kept += q.kept > 0;
+      return fmt::format("{} threads, {} columns, teams of {}, {} kept, clusters of {}", q.threads, q.columns, q.team, q.kept, q.cluster);
+    });
+  }
+  CHECK(kept > 20);
+  check_emulations(cases.all, cases.names, compiler, 1.0, false);
+}
+
+TEST_CASE("a value that is kept is computed in one pass only") {
+  Divisions cases;
+  const Program p = program_of(chain("40, 192", 1, "float32"), "kept");
+  const Plan plan = cases.plan(p, "row");
+  const std::string text = emit_kernel(plan.kernels[0], plan, cases.target).source;
+  size_t tanhs = 0;
+  for (size_t at = text.find("mo::tanh("); at != std::string::npos; at = text.find("mo::tanh(", at + 1)) tanhs++;
+  CHECK(tanhs == 2);
 }

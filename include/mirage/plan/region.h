@@ -63,6 +63,20 @@ struct RegionPass {
   std::vector<RegionStore> after_stores;  ///< once per row
 };
 
+/// What computing an element takes: simple operations, and reads whose neighbours lie in other sectors.
+struct RegionWork {
+  double operations = 0, scattered = 0;
+  static constexpr double kScattered = 250;   ///< operations that such a read takes the time of (evoformer's bias [i, j, head] by rows)
+  double sum() const { return operations + kScattered * scattered; }
+  friend RegionWork operator-(const RegionWork& a, const RegionWork& b) { return {a.operations - b.operations, a.scattered - b.scattered}; }
+};
+
+/// A value that a pass computes and later passes need again.
+struct RegionKept {
+  RegionWork saved;                          ///< per element, of the later passes
+  std::vector<std::pair<int, int>> places;   ///< (pass, the value there), ascending; the first computes it
+};
+
 struct RegionAccess { int buffer = -1; DType dtype = DType::kF32; bool written = false; bool tf32 = false; };
 
 struct RegionPlan {
@@ -97,6 +111,9 @@ struct RegionPlan {
   /// what is held becomes float32 once, before the first pass: results of one pass serve the next; otherwise it stays as stored, in fewer
   /// registers
   bool unpacked = false;
+  RegionWork work = {};                 ///< per element, of all passes of a reduction, if nothing is kept
+  std::vector<RegionKept> again = {};   ///< what later passes would compute again, the most worthwhile first
+  int kept = 0;                         ///< so many of these wait in registers: in a row or column that is held there
   bool staged = false;                  ///< what is held lies in shared memory instead: rows that no registers take
   int64_t staged_at = 0, smem_bytes = 0;   ///< dynamic shared memory: what a cluster meets with, then the staged vectors
   int threads = 256;

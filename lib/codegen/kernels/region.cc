@@ -29,6 +29,7 @@ class RegionEmitter {
         suffix_(plan.wide ? "ull" : "u") {
     level_vars();
     define_all();
+    keep_values();
   }
 
   KernelText run() {
@@ -138,7 +139,7 @@ class RegionEmitter {
   }
   std::set<int> all_used() const {
     std::set<int> used;
-    for (const RegionPass& pass : p_.passes)
+    for (const RegionPass& pass : passes_)
       for (const auto& u : {used_vars(pass.body, pass.stores), used_vars(pass.after, pass.after_stores)}) used.insert(u.begin(), u.end());
     return used;
   }
@@ -226,13 +227,66 @@ class RegionEmitter {
     DivisorText y{fmt::format("v{}", i.args[1]), std::nullopt, "", of_row_.count(i.args[1]) > 0};
     if (auto d = definition_.find(i.args[1]); d != definition_.end()) {
       if (d->second->kind == Kind::kConst) y.constant = d->second->constant;
-      if (d->second->kind == Kind::kMap && d->second->fn == MapFn::kSqrt) y.root_of = fmt::format("v{}", d->second->args[0]);
+      const bool is_root = d->second->kind == Kind::kMap && d->second->fn == MapFn::kSqrt;
+      if (is_root && is_kept_.count(i.args[1]) == 0) y.root_of = fmt::format("v{}", d->second->args[0]);
     }
     return quotient_text(fmt::format("v{}", i.args[0]), y, narrow_);
   }
 
+  // ---- values that wait for later passes
+
+  /// The statements of each pass that are left where kept values need not be computed again.
+  void keep_values() {
+    passes_ = p_.passes;
+    for (int n = 0; n < p_.kept; n++) {
+      const auto& places = p_.again[static_cast<size_t>(n)].places;
+      keeps_[places[0].second] = n;
+      for (size_t i = 1; i < places.size(); i++) is_kept_[places[i].second] = n;
+    }
+    if (p_.kept > 0)
+      for (RegionPass& pass : passes_) drop_unneeded(pass);
+  }
+  static void operands(const std::vector<RegionInstr>& code, std::set<int>& out) {
+    for (const RegionInstr& i : code) {
+      out.insert(i.args.begin(), i.args.end());
+      operands(i.then_body, out);
+      operands(i.else_body, out);
+    }
+  }
+  void drop_unneeded(RegionPass& pass) const {
+    std::set<int> needed;
+    for (const RegionReduce& r : pass.reduces) needed.insert(r.value);
+    for (const RegionStore& s : pass.stores) needed.insert(s.value);
+    for (size_t at = pass.body.size(); at-- > 0;) {   // readers stand behind what they read
+      const RegionInstr& i = pass.body[at];
+      if (needed.count(i.result) == 0 || is_kept_.count(i.result) > 0) continue;
+      operands({i}, needed);
+    }
+    std::erase_if(pass.body, [&](const RegionInstr& i) { return needed.count(i.result) == 0; });
+  }
+  void declare_kept() {
+    for (int n = 0; n < p_.kept; n++) {
+      line("mo::real w{}[{}][{}];", n, p_.held, p_.lane < 0 ? 1 : p_.width);
+      if (p_.uneven) line("mo::real w{}e[{}][1];", n, edges_each(p_));
+    }
+  }
+  std::string kept(int n) const { return fmt::format("w{}{}[k][{}]", n, at_edges_ ? "e" : "", lane_subscript()); }
+  /// What is the same for all elements of a row stands before the walk over them, so that no element computes it.
+  void once_per_row(RegionPass& pass) {
+    if (p_.kept == 0) return;
+    const auto hoisted = [&](const RegionInstr& i) { return i.kind != Kind::kBranch && of_row_.count(i.result) > 0; };
+    std::vector<RegionInstr> before;
+    std::copy_if(pass.body.begin(), pass.body.end(), std::back_inserter(before), hoisted);
+    statements(before);
+    std::erase_if(pass.body, hoisted);
+  }
+
   void statements(const std::vector<RegionInstr>& code) {
     for (const RegionInstr& i : code) {
+      if (auto k = is_kept_.find(i.result); k != is_kept_.end()) {
+        line("const mo::real v{} = {};", i.result, kept(k->second));
+        continue;
+      }
       switch (i.kind) {
         case Kind::kConst: line("const mo::real v{} = {};", i.result, CudaText().constant(i.constant)); break;
         case Kind::kIndex: line("const mo::real v{} = mo::from_index({});", i.result, text(i.index)); break;
@@ -267,6 +321,7 @@ class RegionEmitter {
           close();
           break;
       }
+      if (auto k = keeps_.find(i.result); k != keeps_.end()) line("{} = v{};", kept(k->second), i.result);
     }
   }
 
@@ -346,7 +401,7 @@ class RegionEmitter {
     open(fmt::format("for ({} row = {} * blockDim.x + threadIdx.x; row < {}; row += {} * blockDim.x)", type_, block(), number(p_.rows),
                      blocks()));
     outer_vars(used);
-    body(p_.passes[0].body, p_.passes[0].stores, {}, false);
+    body(passes_[0].body, passes_[0].stores, {}, false);
     close();
   }
 
@@ -503,8 +558,10 @@ class RegionEmitter {
     if (p_.uneven) define_edges();
     if (p_.held > 0) hold();
     if (shared) line("Team::ready();");
+    declare_kept();
     int slot = 0;   // of shared memory, in turn, so that one barrier per reduction is enough
-    for (const RegionPass& pass : p_.passes) {
+    for (RegionPass& pass : passes_) {
+      once_per_row(pass);
       for (const RegionReduce& r : pass.reduces) {
         line("mo::real r{}[{}];", r.result, p_.width);
         line("mo::clear<mo::{}>(r{});", reducer(r.fn), r.result);
@@ -543,7 +600,8 @@ class RegionEmitter {
     outer_vars(row_vars());
     define_bound();
     if (p_.held > 0) hold();   // of column 0 where there is none
-    for (const RegionPass& pass : p_.passes) {
+    declare_kept();
+    for (const RegionPass& pass : passes_) {
       for (const RegionReduce& r : pass.reduces) {
         line("mo::real r{}[{}];", r.result, p_.width);
         line("mo::clear<mo::{}>(r{});", reducer(r.fn), r.result);
@@ -570,6 +628,8 @@ class RegionEmitter {
   const char* type_;
   const char* suffix_;
   std::vector<VarLevel> levels_;
+  std::vector<RegionPass> passes_;               // of the plan, without what is kept
+  std::map<int, int> keeps_, is_kept_;           // values that are kept, and those that were kept by an earlier pass -> array
   std::map<std::pair<int, Affine>, int> held_;   // access and place -> number of the array
   std::map<std::pair<int, Affine>, int> edges_;  // the same for what each thread has of a row's edges
   bool at_edges_ = false;                        // what is printed are an edge's statements

@@ -99,7 +99,7 @@ class PartMaker {
     const NodeId n = g_.value(v).node;
     const Node& node = g_.node(n);
     const bool is_own = own_.count(n) > 0, is_input = std::holds_alternative<Input>(node.op), is_moved = is_view(node.op);
-    if (!is_own && (is_input || (view(v).buffer >= 0 && (!is_moved || lies_in_runs(v))))) {
+    if (!is_own && (is_input || (view(v).buffer >= 0 && (!is_moved || lies_in_runs(v) || is_made(v))))) {
       if (!is_plain(v)) { out.refusal = "what it reads has no strides"; return; }
       out.leaves.push_back(v);
       out.leaf_buffers.push_back(view(v).buffer);
@@ -107,6 +107,16 @@ class PartMaker {
     }
     if (!inside_.insert(n).second) return;
     for (ValueId o : node.operands) collect(out, o);
+  }
+  /// Whether a kernel stores the elements of v, a view: what reads them reads them there.
+  bool is_made(ValueId v) const {
+    const Buffer& buffer = plan_.buffers[static_cast<size_t>(view(v).buffer)];
+    if (!is_plain(v) || buffer.dims != g_.dims(v) || buffer.strides != view(v).strides) return false;
+    for (size_t k = 0; k < plan_.kernels.size(); k++)
+      if (std::count(plan_.kernels[k].nodes.begin(), plan_.kernels[k].nodes.end(), g_.value(v).node) > 0 &&
+          buffers_of(texts_[k], true).count(view(v).buffer) > 0)
+        return true;
+    return false;
   }
   /// Whether v is a view of what lies in runs, and has strides itself.
   bool lies_in_runs(ValueId v) const {
@@ -187,6 +197,11 @@ std::pair<Program, Plan> part_program(const Program& whole, const Plan& plan, co
     p.outputs.push_back(tensor(fmt::format("out{}", i), part.results[i], part.result_buffers[i], false));
   p.canonical = print(p.graph, p.name);
   model.graph = p.graph;
+  model.views.resize(static_cast<size_t>(p.graph.num_values()));
+  for (NodeId n = 0; n < plan.graph.num_nodes(); n++)
+    for (int i = 0; to[static_cast<size_t>(n)] >= 0 && i < plan.graph.node(n).num_values; i++)
+      model.views[static_cast<size_t>(p.graph.node(to[static_cast<size_t>(n)]).first_value + i)] =
+          plan.views[static_cast<size_t>(plan.graph.node(n).first_value + i)];
   for (size_t k : part.kernels) {
     model.kernels.push_back(plan.kernels[k]);
     std::vector<NodeId> nodes;
@@ -215,6 +230,15 @@ std::string text_alone(const KernelText& k) {
   return out;
 }
 
+/// Where two texts part, for people.
+std::string first_difference(const std::string& a, const std::string& b) {
+  size_t at = 0, line = 0;
+  for (; at < std::min(a.size(), b.size()) && a[at] == b[at]; at++)
+    if (a[at] == '\n') line = at + 1;
+  const auto rest = [&](const std::string& text) { return text.substr(line, std::min<size_t>(100, text.find('\n', at) - line)); };
+  return fmt::format(" ({} instead of {})", rest(a), rest(b));
+}
+
 }  // namespace
 
 std::string part_key(const Program& program, const Plan& plan, const PlanPart& part, const std::vector<KernelText>& texts) {
@@ -240,7 +264,8 @@ std::string part_differs(const Plan& plan, const PlanPart& part, const std::vect
   for (size_t i = 0; i < part.kernels.size(); i++) {
     const KernelText mine = emit_kernel(own.kernels[i], own, target);
     const KernelText& shipped = texts[part.kernels[i]];
-    if (text_alone(mine) != text_alone(shipped)) return "alone it has another text";
+    if (const std::string own_text = text_alone(mine), text = text_alone(shipped); own_text != text)
+      return "alone it has another text" + first_difference(own_text, text);
     if (mine.args.size() != shipped.args.size() || mine.maps.size() != shipped.maps.size() || mine.written != shipped.written)
       return "alone it has other arguments";
     for (size_t a = 0; a < mine.args.size(); a++)

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "mirage/support/round.h"
+#include "plan/region/region_kept.h"
 
 namespace mirage {
 namespace {
@@ -147,18 +148,18 @@ bool merge_one(RegionPlan& p, std::vector<int>& loops) {
 }
 
 /// Where a pointwise kernel reads along one dimension and writes along another, walks in squares of kTile x kTile, so that a block uses
-/// whole sectors of both.
-void tile_transposes(RegionPlan& p) {
+/// whole sectors of both; whether it does.
+bool tile_transposes(RegionPlan& p) {
   constexpr int64_t kTile = 16;
-  if (p.shape != RegionPlan::Shape::kPointwise || p.outer.size() < 2) return;
+  if (p.shape != RegionPlan::Shape::kPointwise || p.outer.size() < 2) return false;
   const auto refs = memory_refs(p);
   const int b = p.outer.back();
   int a = -1;
   double best = 0;
   for (int loop : p.outer)
     if (const double w = loop == b ? 0 : contiguous_weight(p, refs, loop); w > best) best = w, a = loop;
-  if (a < 0 || best < 0.2 * contiguous_weight(p, refs, b)) return;
-  if (p.vars[static_cast<size_t>(a)].extent % kTile || p.vars[static_cast<size_t>(b)].extent % kTile) return;
+  if (a < 0 || best < 0.2 * contiguous_weight(p, refs, b)) return false;
+  if (p.vars[static_cast<size_t>(a)].extent % kTile || p.vars[static_cast<size_t>(b)].extent % kTile) return false;
   VarTable table;
   std::vector<Affine> image(p.vars.size());
   std::vector<int> outer, tiles;
@@ -176,6 +177,7 @@ void tile_transposes(RegionPlan& p) {
   }
   p.outer = outer;
   rebuild(p, std::move(table), std::move(image));
+  return true;
 }
 
 // ---- vectors
@@ -326,8 +328,37 @@ int64_t bytes_of(const RegionContext& c, const RegionPlan& p) {
   return static_cast<int64_t>(bytes);
 }
 
+constexpr int64_t kApartBytes = 16;   // between what neighbours read: half a sector
+
+/// What the threads of a row, of columns or of an elementwise kernel read. In squares (tile_transposes) nothing is far.
+RegionLoadKind load_kind(const RegionPlan& p, const RegionInstr& i) {
+  std::set<int> loops;
+  loops_of(p, i.index, loops);
+  const bool along_row = std::any_of(p.inner.begin(), p.inner.end(), [&](int l) { return loops.count(l) > 0; });
+  if (p.shape != RegionPlan::Shape::kPointwise && !along_row) return RegionLoadKind::kOfRow;
+  const std::vector<int>& along = p.shape == RegionPlan::Shape::kRow ? p.inner : p.outer;
+  const int fastest = p.lane >= 0 ? p.lane : along.empty() ? -1 : along.back();
+  if (i.kind != Kind::kLoad || fastest < 0) return RegionLoadKind::kNeighbours;
+  const int64_t apart = std::abs(stride_of(p, i.index, fastest)) * dtype_bytes(p.accesses[static_cast<size_t>(i.access)].dtype);
+  return apart < kApartBytes ? RegionLoadKind::kNeighbours : RegionLoadKind::kScattered;
+}
+
+// what the measured kernels of rows did per element (norms, softmax), which the prices of threads know of; operations of one thread, and
+// scattered reads of one multiprocessor, in a microsecond (evoformer's bias [i, j, head] by rows: 2M elements 20.3 us, one pass or three)
+constexpr double kUsualOperations = 40, kThreadOperationsPerUs = 585, kScatteredPerUs = 760;
+
 Cost cost_of(const RegionContext& c, const RegionPlan& p, double flops_per_element) {
-  return cost_of(c.target, p, bytes_of(c, p), flops_per_element * static_cast<double>(p.rows) * static_cast<double>(p.length) * p.width);
+  RegionWork work = p.work;
+  for (int k = 0; k < p.kept; k++) {
+    const RegionWork& saved = p.again[static_cast<size_t>(k)].saved;
+    work = work - saved, flops_per_element = std::max(1.0, flops_per_element - saved.operations);
+  }
+  const double elements = static_cast<double>(p.rows) * static_cast<double>(p.length) * p.width;
+  Cost cost = cost_of(c.target, p, bytes_of(c, p), flops_per_element * elements);
+  // functions of one element wait for one another, and those of a thread's elements stand behind one another
+  if (p.held > 0) cost.us += std::max(0.0, work.operations - kUsualOperations) * p.held * p.width / kThreadOperationsPerUs;
+  cost.us += work.scattered * elements / (kScatteredPerUs * static_cast<double>(std::min<int64_t>(p.blocks, c.target.num_sms)));
+  return cost;
 }
 
 /// score: what decides between widths: the cost and the memory instructions.
@@ -384,6 +415,18 @@ RegionPlan by_rows(const RegionPlan& p) {
 
 }  // namespace
 
+bool reads_scattered(const RegionPlan& p, int buffer) {
+  const std::function<bool(const std::vector<RegionInstr>&)> any = [&](const std::vector<RegionInstr>& code) {
+    return std::any_of(code.begin(), code.end(), [&](const RegionInstr& i) {
+      if (i.kind == Kind::kLoad && p.accesses[static_cast<size_t>(i.access)].buffer == buffer && !i.vector &&
+          load_kind(p, i) == RegionLoadKind::kScattered)
+        return true;
+      return any(i.then_body) || any(i.else_body);
+    });
+  };
+  return std::any_of(p.passes.begin(), p.passes.end(), [&](const RegionPass& pass) { return any(pass.body); });
+}
+
 std::optional<RegionPlanned> plan_region(const RegionContext& c, const RegionGroup& group, int max_statements) {
   auto lowered = lower_region(c, group, max_statements);
   if (!lowered) return std::nullopt;
@@ -403,9 +446,10 @@ std::optional<RegionPlanned> plan_region(const RegionContext& c, const RegionGro
   else order_loops(p, has_reduce);
   RegionNumbers numbers{p.shape, p.outer, p.inner};
   while (merge_one(p, p.outer) || merge_one(p, p.inner)) {}
-  tile_transposes(p);
+  const bool in_squares = tile_transposes(p);
   const bool elementwise = p.shape == RegionPlan::Shape::kPointwise && p.outer.size() > 1;
   if (given && given->by_rows && elementwise) p = by_rows(p);
+  if (p.chunk < 0 && !in_squares) find_kept(p, [&](const RegionInstr& i) { return load_kind(p, i); });
   auto [best, cost, score] = choose_width(c, p, lowered->flops_per_element, given);
   if (!given && elementwise && best.width == 1)
     if (Chosen rows = choose_width(c, by_rows(p), lowered->flops_per_element, nullptr); rows.plan.uneven && rows.score < score * 0.9)
@@ -413,7 +457,7 @@ std::optional<RegionPlanned> plan_region(const RegionContext& c, const RegionGro
   if (c.tape && !c.tape->replays) {
     numbers.width = best.width, numbers.threads = best.threads, numbers.team = best.team, numbers.columns = best.columns,
     numbers.cluster = best.cluster, numbers.held = best.held > 0, numbers.unpacked = best.unpacked, numbers.uneven = best.uneven,
-    numbers.staged = best.staged;
+    numbers.staged = best.staged, numbers.kept = best.kept;
     c.tape->regions[key] = std::move(numbers);
   }
   return RegionPlanned{std::move(best), std::move(cost), std::move(lowered->nodes)};

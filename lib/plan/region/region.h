@@ -54,6 +54,12 @@ std::optional<RegionPlanned> plan_region(const RegionContext&, const RegionGroup
 struct Lowered { RegionPlan plan; std::vector<NodeId> nodes; double flops_per_element = 0; };
 std::optional<Lowered> lower_region(const RegionContext&, const RegionGroup&, int max_statements);
 
+/// Whether threads beside each other read elements of that buffer that lie apart.
+bool reads_scattered(const RegionPlan&, int buffer);
+
+/// Rough cost of an elementwise function in simple operations.
+double operations_of(MapFn);
+
 /// Applies f to every affine form of a plan (statements and stores, not variables).
 void for_each_affine(RegionPlan&, const std::function<void(Affine&)>& f);
 

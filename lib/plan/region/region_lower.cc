@@ -19,24 +19,6 @@ Dims squeezed(const Dims& d) {
   return out;
 }
 
-/// Rough cost of an elementwise function in simple operations.
-double weight_of(MapFn fn) {
-  switch (fn) {
-    case MapFn::kExp: case MapFn::kLog: case MapFn::kSqrt: case MapFn::kRsqrt: case MapFn::kDiv: return 8;
-    case MapFn::kSigmoid:
-    case MapFn::kSilu:
-    case MapFn::kTanh:
-    case MapFn::kLog1p:
-    case MapFn::kExpm1:
-    case MapFn::kErf:
-    case MapFn::kSin:
-    case MapFn::kCos: return 12;
-    case MapFn::kGelu: case MapFn::kGeluTanh: return 24;
-    case MapFn::kPow: return 32;
-    default: return 1;
-  }
-}
-
 class Lowering {
  public:
   Lowering(const RegionContext& c, const RegionGroup& group, int max_statements)
@@ -455,7 +437,7 @@ class Lowering {
         to.push_back(d[k] == 1 ? Affine{} : at[at.size() - static_cast<size_t>(d.rank()) + static_cast<size_t>(k)]);
       i.args.push_back(eval(o, to));
     }
-    flops_ += weight_of(op.fn);
+    flops_ += operations_of(op.fn);
     return add(std::move(i));
   }
 
@@ -509,6 +491,23 @@ void visit(std::vector<RegionInstr>& code, const std::function<void(Affine&)>& f
 }
 
 }  // namespace
+
+double operations_of(MapFn fn) {
+  switch (fn) {
+    case MapFn::kExp: case MapFn::kLog: case MapFn::kSqrt: case MapFn::kRsqrt: case MapFn::kDiv: return 8;
+    case MapFn::kSigmoid:
+    case MapFn::kSilu:
+    case MapFn::kTanh:
+    case MapFn::kLog1p:
+    case MapFn::kExpm1:
+    case MapFn::kErf:
+    case MapFn::kSin:
+    case MapFn::kCos: return 12;
+    case MapFn::kGelu: case MapFn::kGeluTanh: return 24;
+    case MapFn::kPow: return 32;
+    default: return 1;
+  }
+}
 
 std::optional<Lowered> lower_region(const RegionContext& c, const RegionGroup& group, int max_statements) {
   return Lowering(c, group, max_statements).run();

@@ -75,6 +75,11 @@ std::string print(const RegionPlan& p, const std::string& name) {
     if (var.kind == IndexVar::Kind::kLoaded) out += fmt::format(" = index at {} of access {}", text(var.arg), var.access);
     out += "\n";
   }
+  for (int k = 0; k < p.kept; k++) {
+    out += "  kept";
+    for (const auto& [pass, value] : p.again[static_cast<size_t>(k)].places) out += fmt::format(" v{} of pass {}", value, pass);
+    out += "\n";
+  }
   for (size_t k = 0; k < p.passes.size(); k++) {
     out += fmt::format("  pass {}\n", k);
     statements(out, p, p.passes[k].body, 4);

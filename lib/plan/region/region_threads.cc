@@ -108,10 +108,22 @@ int64_t working_registers(const RegionPlan& p, int64_t held) {
                    (p.uneven ? 6 + edges_each(p) : 0) + (p.uneven && p.accesses.size() > static_cast<size_t>(operands + written) ? 8 : 0),
                8));
 }
+/// Registers in which one of a block's threads may keep what it has computed.
+int64_t kept_registers(int64_t threads) { return threads > 512 ? 0 : threads > 256 ? 16 : 32; }
+constexpr int64_t kWorkingThreads = 512;   // of a multiprocessor: with fewer of them what is kept must not cost any
+
+/// How many of the values that later passes need again stay in registers. resident: blocks of a multiprocessor by registers of a thread.
+template <class Resident> int kept_of(const RegionPlan& p, const Resident& resident) {
+  const int64_t each = p.held * p.width + edges_each(p), registers = working_registers(p, p.held);
+  int64_t n = std::min<int64_t>(static_cast<int64_t>(p.again.size()), kept_registers(p.threads) / std::max<int64_t>(1, each));
+  while (n > 0 && resident(registers + n * each) < resident(registers) && resident(registers + n * each) * p.threads < kWorkingThreads) n--;
+  return static_cast<int>(n);
+}
 /// Asks for as many blocks per multiprocessor as one wave needs, up to what registers allow without spilling.
 void ask_residency(RegionPlan& p, const Target& target) {
   take_smem(p);
   p.blocks_per_sm = 1;
+  p.kept = 0;
   if (p.held == 0) return;
   if (p.staged) {
     const bool many = std::any_of(p.passes.begin(), p.passes.end(), [](const RegionPass& pass) { return pass.reduces.size() > 1; });
@@ -123,9 +135,13 @@ void ask_residency(RegionPlan& p, const Target& target) {
   }
   // multiprocessors of sm_86, sm_89 and sm_120 run 1536 threads in 16 blocks or more; ptxas warns of more, and ignores it
   const bool small = target.smem_per_sm < 128 << 10;
-  const int64_t most = std::min<int64_t>(65536 / (p.threads * working_registers(p, p.held)),
-                                         small ? std::min(1536 / p.threads, 16) : 2048 / std::max(p.threads, 64));
-  p.blocks_per_sm = static_cast<int>(std::clamp<int64_t>(ceil_div(p.blocks, target.num_sms), 1, std::max<int64_t>(1, most)));
+  const auto resident = [&](int64_t registers) {
+    const int64_t most =
+        std::min<int64_t>(65536 / (p.threads * registers), small ? std::min(1536 / p.threads, 16) : 2048 / std::max(p.threads, 64));
+    return std::clamp<int64_t>(ceil_div(p.blocks, target.num_sms), 1, std::max<int64_t>(1, most));
+  };
+  p.kept = kept_of(p, resident);
+  p.blocks_per_sm = static_cast<int>(resident(working_registers(p, p.held) + p.kept * (p.held * p.width + edges_each(p))));
 }
 
 constexpr int64_t kColumnUnits = 8;   // that each thread of a column holds
@@ -320,6 +336,7 @@ void take_threads(RegionPlan& p, const RegionNumbers& n, const Target& target) {
   p.cluster = n.cluster;
   p.blocks = blocks_of(p);
   ask_residency(p, target);
+  p.kept = p.held > 0 && !p.staged ? std::min(n.kept, static_cast<int>(p.again.size())) : 0;
 }
 
 namespace {

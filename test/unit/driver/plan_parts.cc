@@ -85,6 +85,38 @@ TEST_CASE("parts of a plan have its kernels' texts, and equal layers are one par
   CHECK(keys.size() <= 4);   // the first layer's input and the last layer's result are of other kinds
 }
 
+TEST_CASE("a kernel that moves elements, and a product that is stored as it is read, are parts as they ship") {
+  // a bias of pairs, [i, j, head], is read by heads; what the product behind it reads is joined across a transposition
+  const Program p = parsed(R"({"name": "pairs", "inputs": {"z": {"shape": [128, 128, 64], "dtype": "bfloat16"},
+    "w": {"shape": [64, 8], "dtype": "bfloat16"}, "s": {"shape": [4, 8, 128, 128], "dtype": "bfloat16"},
+    "v": {"shape": [32, 128, 64], "dtype": "bfloat16"}}, "outputs": {"y": {"dtype": "bfloat16"}, "o": {"dtype": "bfloat16"}}, "nodes": [
+    {"op": "matmul", "inputs": ["z", "w"], "output": "b"}, {"op": "transpose", "inputs": ["b"], "output": "h", "attrs": {"perm": [2, 0, 1]}},
+    {"op": "add", "inputs": ["s", "h"], "output": "c"}, {"op": "softmax", "inputs": ["c"], "output": "y", "attrs": {"axis": -1}},
+    {"op": "transpose", "inputs": ["s"], "output": "t", "attrs": {"perm": [1, 0, 3, 2]}},
+    {"op": "reshape", "inputs": ["t"], "output": "r", "attrs": {"shape": [32, 128, 128]}},
+    {"op": "matmul", "inputs": ["r", "v"], "output": "o"}]})");
+  const Target target = *find_target("sm_90a");
+  const Plan plan = *make_plan(p, p.graph, target).plan;
+  INFO(print(plan));
+  const auto lies_otherwise = [&](const View& at) {
+    return at.buffer >= 0 && at.strides.rank() == 3 && plan.buffers[static_cast<size_t>(at.buffer)].kind == Buffer::Kind::kWorkspace &&
+           at.strides[2] == 128 && at.strides[1] == 1;
+  };
+  CHECK(std::any_of(plan.views.begin(), plan.views.end(), lies_otherwise));
+  const std::vector<KernelText> texts = texts_of(plan, target);
+  const PartReducer reducer(p, plan, target);
+  REQUIRE(reducer.refusal().empty());
+  for (const PlanPart& part : parts_of(p, plan, texts)) {
+    INFO(texts[part.kernels[0]].name);
+    std::optional<Plan> own;
+    const Reduced r = reducer.reduce(part, Tails::kOwn, own);
+    INFO(r.refusal);
+    REQUIRE(r.plan);
+    for (size_t k = 0; k < part.kernels.size(); k++) own->kernels[k].early = plan.kernels[part.kernels[k]].early;
+    CHECK(part_differs(plan, part, texts, *own, target) == "");
+  }
+}
+
 TEST_CASE("a workspace value in the place of one that is still read is found") {
   const Program p = layers(9);
   const Target target = *find_target("sm_90a");
