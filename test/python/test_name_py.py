@@ -171,7 +171,8 @@ class NamePy(Case):
     def test_symbolic_sizes(self):
         """Of several sizes, traced without one of them: the results' shapes are expressions of the inputs'."""
         of = spec("symbolic", rows="2*M+1", two=True)
-        of["outputs"] = {"z": {"shape": [16, "N", "M"], "dtype": "float16"}, **of["outputs"], "v": {"shape": ["M*N", 1], "dtype": "float16"}}
+        z, v = {"shape": [16, "N", "M"], "dtype": "float16"}, {"shape": ["M*N", 1], "dtype": "float16"}
+        of["outputs"] = {"z": z, **of["outputs"], "v": v}
         of["inputs"]["u"] = {"shape": ["M", "N", 16], "dtype": "float16"}
         of["axes"] = {"M": {"type": "var", "values": [1, 2, 4]}, "N": {"type": "var", "values": [3, 5]}}
         of["nodes"].append({"op": "transpose", "inputs": ["u"], "output": "z", "attrs": {"perm": [2, 1, 0]}})
@@ -185,7 +186,8 @@ class NamePy(Case):
                 return z.transpose(0, 2), y + 1, s, v.view(-1)
 
         half = {"dtype": torch.float16}
-        at = {p: (torch.zeros(2 * p[0] + 1, 8, **half), torch.zeros(8, 16, **half), torch.zeros(*p, 16, **half)) for p in ((2, 3), (4, 5), (3, 3))}
+        w = torch.zeros(8, 16, **half)
+        at = {p: (torch.zeros(2 * p[0] + 1, 8, **half), w, torch.zeros(*p, 16, **half)) for p in ((2, 3), (4, 5), (3, 3))}
         rows, cols = torch.export.Dim("M"), torch.export.Dim("N")
         program = torch.export.export(Module(), at[2, 3], dynamic_shapes=({0: 2 * rows + 1}, None, {0: rows, 1: cols}))
         traced = []
@@ -194,7 +196,8 @@ class NamePy(Case):
             traced.append(graph)
             return graph.forward
 
-        compiled = torch.compile(Module(), backend=torch._dynamo.backends.common.aot_autograd(fw_compiler=look), fullgraph=True, dynamic=True)
+        tracing = torch._dynamo.backends.common.aot_autograd(fw_compiler=look)
+        compiled = torch.compile(Module(), backend=tracing, fullgraph=True, dynamic=True)
         with torch.inference_mode():
             for (a, b), args in at.items():
                 if a == 3:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Callable, NamedTuple, Optional
 
 import torch
-from torch.fx import GraphModule
+from torch.fx import Graph, GraphModule
 
 from . import command
 from .dynamic import Axes, axes_of, canonical, checked_shapes, divide_at, notes
@@ -91,7 +91,7 @@ def mirage_opt(gm: GraphModule, inputs: Sequence[Any], *, options: Optional[dict
     def inner(graph: GraphModule, example_inputs: Sequence[Any], **kwargs: Any) -> Any:
         from torch._inductor.compile_fx import compile_fx_inner
 
-        return compile_fx_inner(_for_inductor(_with_kernels(graph, chosen, axes), example_inputs), example_inputs, **kwargs)
+        return compile_fx_inner(_kernels_or_not(graph, example_inputs, chosen, axes), example_inputs, **kwargs)
 
     return compile_fx(gm, list(inputs), inner_compile=inner, decompositions=decompositions(None))
 
@@ -134,6 +134,22 @@ def _dry_run(gm: GraphModule, inputs: Sequence[Any], options: dict[str, Any], ax
         return aot_autograd(fw_compiler=look, bw_compiler=lambda graph, _: graph.forward, decompositions=decompositions(None))(
             gm, list(inputs)
         )
+
+
+def _kernels_or_not(graph: GraphModule, example_inputs: Sequence[Any], options: dict[str, Any], axes: Axes) -> GraphModule:
+    """A right program is never refused: where this backend itself fails, Inductor has the whole graph, and a warning says why."""
+    mine = Graph()
+    image: dict[torch.fx.Node, torch.fx.Node] = {}
+    for node in graph.graph.nodes:
+        image[node] = mine.node_copy(node, lambda n: image[n])
+    try:
+        return _for_inductor(_with_kernels(GraphModule(graph, mine), options, axes), example_inputs)
+    except Exception as error:
+        log.debug("a graph is left to Inductor", exc_info=True)
+        first = (str(error).strip().splitlines() or [""])[0]
+        _warn_once(f"{type(error).__name__}: {first}; Inductor compiles this graph (logger mirage_opt, level DEBUG, has the trace)")
+        without_assertions(graph)
+        return _for_inductor(graph, example_inputs)
 
 
 def _with_kernels(graph: GraphModule, options: dict[str, Any], axes: Axes) -> GraphModule:

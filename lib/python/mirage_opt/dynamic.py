@@ -64,7 +64,9 @@ def axes_of(gm: GraphModule, shapes: Shapes) -> tuple[Axes, str]:
     """Which symbols of a graph of Dynamo are axes, and why it is none of these sizes' ("" where it is). Leaves a guard behind: Dynamo asks
     again for sizes on the other side.
     """
-    axes, wrong = Axes({}, {}), []
+    axes, wrong = Axes({}, {}), list[str]()
+    if not shapes:
+        return axes, ""
     arguments = {_argument(n): n for n in gm.graph.nodes if n.op == "placeholder"}
     for argument, dims in shapes.items():
         if argument not in arguments:
