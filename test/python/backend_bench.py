@@ -1,64 +1,39 @@
 #!/usr/bin/env python3
-"""What torch.compile(backend="mirage_opt") gains on this machine's GPU beside eager and Inductor's max-autotune: microseconds of one call
-in a CUDA graph of 20 (weights as the last call left them in L2), and on the host.
+"""What torch.compile(backend="mirage_opt") gains on this machine's GPU beside eager and Inductor's max-autotune, on blocks of published
+models in bfloat16, three batch sizes from one library: microseconds of one call in a CUDA graph of 20 (weights as the last call left
+them in L2; the graphs of all take turns), and on the host. Errors are to float64, relative to the result's norm; "graph" says whether a
+replay gives what a call gives.
 
-PYTHONPATH=lib/python MIRAGE_OPT=build/mirage-opt test/python/backend_bench.py
+PYTHONPATH=lib/python MIRAGE_OPT=build/mirage-opt test/python/backend_bench.py [--cache DIR] [--seconds N] [NAME...]
 """
 
+import argparse
+import logging
+import sys
 import time
+import traceback
 
 import torch
-import torch.nn.functional as F
-from torch import nn
 
-import mirage_opt  # noqa: F401  registers the backend
+import mirage_opt  # registers the backend
+from bench_models import MODELS
+from mirage_opt import backend as state
 
-torch.set_grad_enabled(False)
-
-
-class Norm(nn.Module):
-    def __init__(self, d):
-        super().__init__()
-        self.w = nn.Parameter(torch.rand(d) + 0.5)
-
-    def forward(self, x):
-        return F.rms_norm(x, (x.shape[-1],), self.w, 1e-6)
+CALLS, ROUNDS = 20, 15
+HEAD = """| module, batch | error | eager's | graph | mirage_opt us | inductor us | eager us | host us | inductor's host us | over inductor |
+|---|---|---|---|---|---|---|---|---|---|"""
 
 
-class Mlp(nn.Module):
-    def __init__(self, d, f):
-        super().__init__()
-        self.norm = Norm(d)
-        self.gate, self.up, self.down = nn.Linear(d, f, bias=False), nn.Linear(d, f, bias=False), nn.Linear(f, d, bias=False)
-
-    def forward(self, x):
-        h = self.norm(x)
-        return x + self.down(F.silu(self.gate(h)) * self.up(h))
+def flat(y):
+    return y if isinstance(y, tuple) else (y,)
 
 
-class Decoder(nn.Module):
-    """A decoder layer of Llama-3.2-1B's sizes over a cache of keys and values; the new ones are results."""
-
-    def __init__(self, d=2048, heads=32, groups=8, e=64, f=8192):
-        super().__init__()
-        self.heads, self.e = heads, e
-        self.norm, self.mlp = Norm(d), Mlp(d, f)
-        self.q, self.k, self.v = (
-            nn.Linear(d, heads * e, bias=False),
-            nn.Linear(d, groups * e, bias=False),
-            nn.Linear(d, groups * e, bias=False),
-        )
-        self.o = nn.Linear(heads * e, d, bias=False)
-
-    def forward(self, x, keys, values):
-        t = self.norm(x)
-        q = self.q(t).view(-1, self.heads, self.e).transpose(0, 1).unsqueeze(0)
-        a = F.scaled_dot_product_attention(q, keys.unsqueeze(0), values.unsqueeze(0), enable_gqa=True)
-        y = x + self.o(a.squeeze(0).transpose(0, 1).reshape(-1, self.heads * self.e))
-        return self.mlp(y), self.k(t), self.v(t)
+def error(got, want):
+    return max(((g.double() - w.double()).norm() / w.double().norm()).item() for g, w in zip(flat(got), flat(want)))
 
 
-def graph_us(call):
+def captured(call):
+    """A graph of some calls, and the results of its last one."""
     for _ in range(3):
         call()
     stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
@@ -66,20 +41,27 @@ def graph_us(call):
         call()
     torch.cuda.synchronize()
     with torch.cuda.graph(graph):
-        for _ in range(20):
-            call()
-    times = []
-    for _ in range(9):
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        begin.record()
-        graph.replay()
-        end.record()
-        torch.cuda.synchronize()
-        times.append(begin.elapsed_time(end) * 1000 / 20)
-    return sorted(times)[4]
+        for _ in range(CALLS):
+            result = call()
+    return graph, result
 
 
-def host_us(call, n=300):
+def times(graphs):
+    """Median microseconds of a call of each, replays in turn."""
+    took = {k: [] for k in graphs}
+    for _ in range(ROUNDS):
+        for k, (graph, _) in graphs.items():
+            begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            begin.record()
+            graph.replay()
+            end.record()
+            torch.cuda.synchronize()
+            took[k].append(begin.elapsed_time(end) * 1000 / CALLS)
+    return {k: sorted(v)[ROUNDS // 2] for k, v in took.items()}
+
+
+def host(call, n=200):
+    """Microseconds that a call keeps the host."""
     for _ in range(20):
         call()
     torch.cuda.synchronize()
@@ -91,32 +73,84 @@ def host_us(call, n=300):
     return spent / n * 1e6
 
 
+def measured(module, ours, inputs):
+    """The row of one batch size."""
+    want = module.double()(*(x.double() for x in inputs))
+    module.bfloat16()
+    eager = module(*inputs)
+    begin = time.perf_counter()
+    got = ours(*inputs)
+    first = time.perf_counter() - begin
+    graphs = {"ours": captured(lambda: ours(*inputs)), "eager": captured(lambda: module(*inputs))}
+    other = None
+    if not OPTIONS.no_inductor:
+        other = torch.compile(module, mode="max-autotune-no-cudagraphs", dynamic=False)
+        other(*inputs)
+        graphs["inductor"] = captured(lambda: other(*inputs))
+    us = times(graphs)
+    again = graphs["ours"][1]
+    same = all(torch.equal(a, b) for a, b in zip(flat(got), flat(again))) or f"{error(again, got):.0e}"
+    hosts = [host(lambda: ours(*inputs)), host(lambda: other(*inputs)) if other is not None else 0]
+    return [error(got, want), error(eager, want), same, us["ours"], us.get("inductor", 0), us["eager"], *hosts, first]
+
+
+def bench(name, make, arguments, batches, dynamic):
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+    state._families.clear()
+    with torch.device("cuda"):
+        module = make().bfloat16().eval()
+    rows = mirage_opt.Values("B", sorted(batches))
+    options = {"cache": OPTIONS.cache, "target": OPTIONS.target, "dynamic_shapes": {k: {0: rows} for k in dynamic}}
+    ours = torch.compile(module, backend="mirage_opt", options=options)
+    for b in batches:
+        with torch.device("cuda"):
+            inputs = tuple(x.bfloat16() for x in arguments(b))
+        for x in inputs:
+            if dynamic and b == batches[0] and x.shape[0] == b:
+                torch._dynamo.mark_dynamic(x, 0)
+        if OPTIONS.build:
+            ours(*inputs)
+            print(f"{name}, {b}: {state.last_partition.report()}", flush=True)
+            continue
+        error_, eager, same, *us, first = measured(module, ours, inputs)
+        found = state.last_partition
+        libraries = len({id(v) for v in state._families.values()})
+        gain = f"{us[1] / us[0]:.3f}" if us[1] else ""
+        print(
+            f"| {name}, {b} | {error_:.1e} | {eager:.1e} | {same} | "
+            + " | ".join(f"{x:.1f}" for x in us)
+            + f" | {gain} |\n  {first:.0f} s, {found.covered} of {found.total} operators, {libraries} libraries of several sizes",
+            flush=True,
+        )
+
+
 def main():
-    cache = (torch.randn(8, 1024, 64), torch.randn(8, 1024, 64))
-    cases = {
-        "mlp, 1 row": (Mlp(2048, 8192), (torch.randn(1, 2048),)),
-        "mlp, 16 rows": (Mlp(2048, 8192), (torch.randn(16, 2048),)),
-        "decoder layer": (Decoder(), (torch.randn(1, 2048), *cache)),
-    }
-    print(
-        "| module | relative error | mirage_opt us | inductor us | eager us | host: mirage_opt us | inductor us"
-        " |\n|---|---|---|---|---|---|---|"
-    )
-    for name, (module, arguments) in cases.items():
-        module, arguments = module.to("cuda", torch.bfloat16).eval(), tuple(x.to("cuda", torch.bfloat16) for x in arguments)
-        torch._dynamo.reset()
-        with torch.inference_mode():
-            want, ours = module(*arguments), torch.compile(module, backend="mirage_opt")
-            got = ours(*arguments)
-            pairs = zip(want, got) if isinstance(want, tuple) else [(want, got)]
-            error = max(((x.float() - y.float()).norm() / x.float().norm()).item() for x, y in pairs)
-            us, host = graph_us(lambda: ours(*arguments)), host_us(lambda: ours(*arguments))
-            torch._dynamo.reset()
-            other = torch.compile(module, mode="max-autotune-no-cudagraphs")
-            other(*arguments)
-            row = [us, graph_us(lambda: other(*arguments)), graph_us(lambda: module(*arguments)), host, host_us(lambda: other(*arguments))]
-        print(f"| {name} | {error:.1e} | " + " | ".join(f"{x:.1f}" for x in row) + " |", flush=True)
+    begin = time.perf_counter()
+    if not OPTIONS.build:
+        print(HEAD, flush=True)
+    for name, how in MODELS.items():
+        if OPTIONS.names and not any(n.lower() in name.lower() for n in OPTIONS.names):
+            continue
+        if time.perf_counter() - begin > OPTIONS.seconds:
+            print(f"out of time before {name}", flush=True)
+            break
+        try:
+            bench(name, *how)
+        except Exception:
+            print(f"{name}: FAILED", flush=True)
+            traceback.print_exc(limit=5, file=sys.stdout)
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", help="parts of names")
+    parser.add_argument("--cache", help="the backend's option")
+    parser.add_argument("--target", default="native", help="likewise")
+    parser.add_argument("--build", action="store_true", help="only builds the libraries, so that several models can at once")
+    parser.add_argument("--seconds", type=float, default=1e9, help="begins no model after this time")
+    parser.add_argument("--no-inductor", action="store_true")
+    OPTIONS = parser.parse_args()
+    torch.set_grad_enabled(False)
+    logging.getLogger("mirage_opt").setLevel(logging.INFO)
     main()

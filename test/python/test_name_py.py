@@ -168,6 +168,47 @@ class NamePy(Case):
             self.assertEqual(compiled(x, w).shape, (rows, 16))
             self.assertEqual(torch.export.export(Module(), (x, w)).module()(x, w).shape, (rows, 16))
 
+    def test_symbolic_sizes(self):
+        """Of several sizes, traced without one of them: the results' shapes are expressions of the inputs'."""
+        of = spec("symbolic", rows="2*M+1", two=True)
+        z, v = {"shape": [16, "N", "M"], "dtype": "float16"}, {"shape": ["M*N", 1], "dtype": "float16"}
+        of["outputs"] = {"z": z, **of["outputs"], "v": v}
+        of["inputs"]["u"] = {"shape": ["M", "N", 16], "dtype": "float16"}
+        of["axes"] = {"M": {"type": "var", "values": [1, 2, 4]}, "N": {"type": "var", "values": [3, 5]}}
+        of["nodes"].append({"op": "transpose", "inputs": ["u"], "output": "z", "attrs": {"perm": [2, 1, 0]}})
+        of["nodes"].append({"op": "reshape", "inputs": ["u"], "output": "flat", "attrs": {"shape": ["M*N", 16]}})
+        of["nodes"].append({"op": "max", "inputs": ["flat"], "output": "v", "attrs": {"axis": 1, "keepdim": True}})
+        m = self.load_spec(of, 7, axes=2)
+
+        class Module(torch.nn.Module):
+            def forward(self, x, w, u):
+                z, y, s, v = m.symbolic(x, w, u)
+                return z.transpose(0, 2), y + 1, s, v.view(-1)
+
+        half = {"dtype": torch.float16}
+        w = torch.zeros(8, 16, **half)
+        at = {p: (torch.zeros(2 * p[0] + 1, 8, **half), w, torch.zeros(*p, 16, **half)) for p in ((2, 3), (4, 5), (3, 3))}
+        rows, cols = torch.export.Dim("M"), torch.export.Dim("N")
+        program = torch.export.export(Module(), at[2, 3], dynamic_shapes=({0: 2 * rows + 1}, None, {0: rows, 1: cols}))
+        traced = []
+
+        def look(graph, inputs):
+            traced.append(graph)
+            return graph.forward
+
+        tracing = torch._dynamo.backends.common.aot_autograd(fw_compiler=look)
+        compiled = torch.compile(Module(), backend=tracing, fullgraph=True, dynamic=True)
+        with torch.inference_mode():
+            for (a, b), args in at.items():
+                if a == 3:
+                    for call in (program.module(), compiled):
+                        with self.assertRaisesRegex(ValueError, "M is 3, and this library has"):
+                            call(*args)
+                else:
+                    for call in (program.module(), compiled):
+                        self.assertEqual([tuple(y.shape) for y in call(*args)], [(a, b, 16), (2 * a + 1, 16), (2 * a + 1, 1), (a * b,)])
+        self.assertEqual(len(traced), 1)
+
     def test_no_gradient(self):
         m = self.load("no_gradient")
         x, w = self.tensors()

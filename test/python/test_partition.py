@@ -73,6 +73,24 @@ class PartitionOfModules(Case):
         self.assertIn("operators (", said.getvalue())
         self.assertIn("left: aten::topk x1: sorting", said.getvalue())
 
+    def test_read_between(self):
+        """A result of a region that something outside reads before the region's last node."""
+
+        class Module(torch.nn.Module):
+            def forward(self, x, w):
+                y = x @ w
+                best = torch.topk(y, 2)[0]
+                return best, (y.relu() @ w).softmax(-1)
+
+        args = torch.randn(4, 8), torch.randn(8, 8)
+        program = exporting.capture(Module(), args)
+        graph = program.graph_module
+        for region in partition.divide(graph).regions:
+            backend.replace(graph, region, as_function(region))
+        backend.sort(graph)
+        for got, want in zip(program.module()(*args), Module()(*args)):
+            self.assertTrue(torch.allclose(got, want, rtol=1e-3, atol=1e-4))
+
     def test_options(self):
         with self.assertRaisesRegex(ValueError, "no option 'min_op'; did you mean 'min_ops'"):
             backend.checked_options({"min_op": 3})

@@ -72,6 +72,10 @@ def _served():
     return ", ".join("%s = %s" % (a.name, " or ".join(map(str, a.values))) for a in _AXES)
 
 
+def _varies(name, d):
+    return len({t.shape[d] for p in _ALL_POINTS for t in p.inputs if t.name == name}) > 1
+
+
 def _sizes(tensors):
     """What each axis is, by the shapes; None where they contradict each other or differ from every point in another dimension too."""
     sizes = [None] * len(_AXES)
@@ -86,22 +90,70 @@ def _sizes(tensors):
             if x.shape[d] % factor or sizes[axis] not in (None, x.shape[d] // factor):
                 return None
             sizes[axis] = x.shape[d] // factor
-        if any(d not in free and n != w for d, (n, w) in enumerate(zip(x.shape, want.shape))):
+        if any(d not in free and n != w and not _varies(want.name, d) for d, (n, w) in enumerate(zip(x.shape, want.shape))):
             return None
     return None if None in sizes else sizes
+
+
+def _expression(numbers):
+    """A number of each point as (factor, axes, rest): factor times the axes' product, and rest."""
+    values = [p.values for p in _ALL_POINTS]
+    for mask in range(1 << len(_AXES)):
+        axes = [a for a in range(len(_AXES)) if mask >> a & 1]
+        products = [1] * len(values)
+        for a in axes:
+            products = [p * v[a] for p, v in zip(products, values)]
+        other = next((i for i, p in enumerate(products) if p != products[0]), 0)
+        factor = (numbers[other] - numbers[0]) // (products[other] - products[0]) if other else 0
+        rest = numbers[0] - factor * products[0]
+        if all(n == factor * p + rest for n, p in zip(numbers, products)):
+            return factor, axes if factor else [], rest
+    raise ValueError("@NAME@: shapes of this library cannot be symbols (%s of %s): trace it at sizes that are known" % (numbers, _served()))
+
+
+def _symbolic_point(tensors):
+    """Of shapes with symbols, as torch.compile and torch.export trace with: its numbers are expressions of them."""
+    sizes = [None] * len(_AXES)
+    inputs, outputs = [], []
+    for i, (x, want) in enumerate(zip(tensors, _INPUTS)):
+        shape = want.shape
+        if shape is not None and x.dim() == len(shape):
+            found = [_expression([p.inputs[i].shape[d] for p in _ALL_POINTS]) for d in range(len(shape))]
+            for n, (factor, axes, rest) in zip(x.shape, found):
+                if len(axes) == 1 and sizes[axes[0]] is None:
+                    sizes[axes[0]] = (n - rest) // factor
+            shape = tuple(n if axes else rest for n, (_, axes, rest) in zip(x.shape, found))
+        inputs.append(want._replace(shape=shape))
+    if None in sizes:
+        raise ValueError("@NAME@: the shapes of the inputs do not say %s" % _AXES[sizes.index(None)].name)
+
+    def at_sizes(lists):
+        out = []
+        for factor, axes, rest in (_expression([numbers[d] for numbers in lists]) for d in range(len(lists[0]))):
+            for a in axes:
+                factor = factor * sizes[a]
+            out.append(factor + rest if axes else rest)
+        return tuple(out)
+
+    for i, y in enumerate(_OUTPUTS):
+        all_y = [p.outputs[i] for p in _ALL_POINTS]
+        outputs.append(y._replace(shape=at_sizes([t.shape for t in all_y]), strides=at_sizes([t.strides for t in all_y])))
+    return _Point(None, None, tuple(inputs), tuple(outputs))
 
 
 def _find(tensors):
     """The point whose inputs have these shapes."""
     try:
         point = _POINTS.get(tuple(@SHAPES@))
-    except AttributeError:
+    except (AttributeError, TypeError):  # no tensor; a symbol has no hash
         point = None
     if point is not None:
         return point
     for x, want in zip(tensors, _INPUTS):
         if want.shape is not None and not isinstance(x, _torch.Tensor):
             raise TypeError("@NAME@: %s must be a torch.Tensor, not %s" % (want.name, type(x).__name__))
+    if any(want.shape is not None and any(isinstance(n, _torch.SymInt) for n in x.shape) for x, want in zip(tensors, _INPUTS)):
+        return _symbolic_point(tensors)
     sizes = _sizes(tensors)
     if sizes is None:
         shapes = ", ".join(str(tuple(x.shape)) for x, want in zip(tensors, _INPUTS) if want.shape is not None)

@@ -2,12 +2,14 @@
 predicted to gain goes to Inductor.
 
 options: target ("native", "sm_90a", ...), cache (a folder; default ~/.cache/mirage_opt), lock (a file), measure (bool), min_ops (the
-least number of operators of a region, 2), dryrun (bool: prints the coverage, builds nothing, runs eagerly).
+least number of operators of a region, 2), dryrun (bool: prints the coverage, builds nothing, runs eagerly), dynamic_shapes ({argument:
+{dimension: Values}}: sizes that one library serves; other sizes are Inductor's).
 """
 
 from __future__ import annotations
 
 import hashlib
+import heapq
 import importlib.util
 import json
 import logging
@@ -20,14 +22,23 @@ from pathlib import Path
 from typing import Any, Callable, NamedTuple, Optional
 
 import torch
-from torch.fx import GraphModule
+from torch.fx import Graph, GraphModule
 
 from . import command
+from .dynamic import Axes, axes_of, canonical, checked_shapes, divide_at, notes
 from .exporting import decompositions, without_assertions
 from .partition import Partition, Region, divide
 
 log = logging.getLogger("mirage_opt")
-_DEFAULTS: dict[str, Any] = {"target": "native", "cache": None, "lock": None, "measure": False, "min_ops": 2, "dryrun": False}
+_DEFAULTS: dict[str, Any] = {
+    "target": "native",
+    "cache": None,
+    "lock": None,
+    "measure": False,
+    "min_ops": 2,
+    "dryrun": False,
+    "dynamic_shapes": None,
+}
 _DEVICE = "cuda"  # where regions run
 _warned: set[str] = set()
 last_partition: Optional[Partition] = None  # of the graph compiled last, for tests and notebooks
@@ -45,7 +56,7 @@ def _warn_once(text: str) -> None:
 
 
 def checked_options(options: Optional[dict[str, Any]]) -> dict[str, Any]:
-    """With defaults. Raises ValueError for an option that there is not."""
+    """With defaults. Raises ValueError for an option that there is not, and for dynamic_shapes that are no values."""
     given = dict(options or {})
     for key in given:
         if key not in _DEFAULTS:
@@ -57,7 +68,7 @@ def checked_options(options: Optional[dict[str, Any]]) -> dict[str, Any]:
                 + (f"; did you mean {near[0]!r}?" if near else "")
                 + f" There are: {', '.join(_DEFAULTS)}"
             )
-    return {**_DEFAULTS, **given}
+    return {**_DEFAULTS, **given, "dynamic_shapes": checked_shapes(given.get("dynamic_shapes"))}
 
 
 def mirage_opt(gm: GraphModule, inputs: Sequence[Any], *, options: Optional[dict[str, Any]] = None, **rest: Any) -> Callable[..., Any]:
@@ -65,17 +76,22 @@ def mirage_opt(gm: GraphModule, inputs: Sequence[Any], *, options: Optional[dict
     from torch._inductor.compile_fx import compile_fx
 
     chosen = checked_options(options)
-    if chosen["dryrun"]:
-        return _dry_run(gm, inputs, chosen)
-    reason = _cannot(gm, inputs)
+    reason, axes = "" if chosen["dryrun"] else _cannot(gm, inputs), Axes({}, {})
+    if not reason:
+        axes, reason = axes_of(gm, chosen["dynamic_shapes"])
     if reason:
-        _warn_once(reason + "; Inductor compiles the whole module")
-        return compile_fx(gm, list(inputs))
+        _warn_once(reason + ("; it runs eagerly" if chosen["dryrun"] else "; Inductor compiles the whole module"))
+        return gm.forward if chosen["dryrun"] else compile_fx(gm, list(inputs))
+    note = notes(gm, chosen["dynamic_shapes"], axes)
+    if note:
+        _warn_once(note)
+    if chosen["dryrun"]:
+        return _dry_run(gm, inputs, chosen, axes)
 
     def inner(graph: GraphModule, example_inputs: Sequence[Any], **kwargs: Any) -> Any:
         from torch._inductor.compile_fx import compile_fx_inner
 
-        return compile_fx_inner(_for_inductor(_with_kernels(graph, chosen), example_inputs), example_inputs, **kwargs)
+        return compile_fx_inner(_kernels_or_not(graph, example_inputs, chosen, axes), example_inputs, **kwargs)
 
     return compile_fx(gm, list(inputs), inner_compile=inner, decompositions=decompositions(None))
 
@@ -97,14 +113,19 @@ def _cannot(gm: GraphModule, inputs: Sequence[Any]) -> str:
     return ""
 
 
-def _dry_run(gm: GraphModule, inputs: Sequence[Any], options: dict[str, Any]) -> Callable[..., Any]:
+def _divided(graph: GraphModule, options: dict[str, Any], axes: Axes, device: Optional[str] = None) -> Partition:
+    global last_partition
+    without_assertions(graph)
+    how = ("region", options["min_ops"], device)
+    last_partition = divide_at(graph, axes, *how) if axes.symbols else divide(graph, *how)
+    return last_partition
+
+
+def _dry_run(gm: GraphModule, inputs: Sequence[Any], options: dict[str, Any], axes: Axes) -> Callable[..., Any]:
     from torch._dynamo.backends.common import aot_autograd
 
     def look(graph: GraphModule, example_inputs: Sequence[Any]) -> Any:
-        global last_partition
-        without_assertions(graph)
-        last_partition = divide(graph, "region", options["min_ops"])
-        print("mirage_opt: " + last_partition.report(), file=sys.stderr)
+        print("mirage_opt: " + _divided(graph, options, axes).report(), file=sys.stderr)
         from functorch.compile import make_boxed_func
 
         return make_boxed_func(graph.forward)
@@ -115,20 +136,55 @@ def _dry_run(gm: GraphModule, inputs: Sequence[Any], options: dict[str, Any]) ->
         )
 
 
-def _with_kernels(graph: GraphModule, options: dict[str, Any]) -> GraphModule:
+def _kernels_or_not(graph: GraphModule, example_inputs: Sequence[Any], options: dict[str, Any], axes: Axes) -> GraphModule:
+    """A right program is never refused: where this backend itself fails, Inductor has the whole graph, and a warning says why."""
+    mine = Graph()
+    image: dict[torch.fx.Node, torch.fx.Node] = {}
+    for node in graph.graph.nodes:
+        image[node] = mine.node_copy(node, lambda n: image[n])
+    try:
+        return _for_inductor(_with_kernels(GraphModule(graph, mine), options, axes), example_inputs)
+    except Exception as error:
+        log.debug("a graph is left to Inductor", exc_info=True)
+        first = (str(error).strip().splitlines() or [""])[0]
+        _warn_once(f"{type(error).__name__}: {first}; Inductor compiles this graph (logger mirage_opt, level DEBUG, has the trace)")
+        without_assertions(graph)
+        return _for_inductor(graph, example_inputs)
+
+
+def _with_kernels(graph: GraphModule, options: dict[str, Any], axes: Axes) -> GraphModule:
     """The graph with a call of a library for each region that one was built for."""
-    global last_partition
-    without_assertions(graph)
-    found = divide(graph, "region", options["min_ops"], _DEVICE)
-    last_partition = found
+    found = _divided(graph, options, axes, _DEVICE)
     log.info("%s", found.report())
     for region in found.regions:
-        built = build(region.spec, options)
+        built = build(region.spec, options, region.points)
         if built is not None:
             replace(graph, region, built.function)
+    sort(graph)
+    graph.graph.eliminate_dead_code()  # sizes that only regions asked for
     graph.graph.lint()
     graph.recompile()
     return graph
+
+
+def sort(graph: GraphModule) -> None:
+    """Every node behind what it reads, otherwise in the order that they have: what reads a region's first result may stand before its
+    last node.
+    """
+    nodes = list(graph.graph.nodes)
+    place = {node: i for i, node in enumerate(nodes)}
+    waits = {node: len(node.all_input_nodes) for node in nodes}
+    ready = [i for i, node in enumerate(nodes) if not waits[node]]
+    last: Optional[torch.fx.Node] = None
+    while ready:
+        node = nodes[heapq.heappop(ready)]
+        if last is not None:
+            last.append(node)
+        last = node
+        for user in node.users:
+            waits[user] -= 1
+            if not waits[user]:
+                heapq.heappush(ready, place[user])
 
 
 def replace(graph: GraphModule, region: Region, function: Callable[..., Any]) -> None:
@@ -164,24 +220,31 @@ def replace(graph: GraphModule, region: Region, function: Callable[..., Any]) ->
             graph.graph.erase_node(node)
 
 
-def build(spec: dict[str, Any], options: dict[str, Any]) -> Optional[Built]:
+_families: dict[tuple[str, ...], Built] = {}  # by the text of a program that one of their sizes is
+
+
+def build(spec: dict[str, Any], options: dict[str, Any], points: Sequence[dict[str, Any]] = ()) -> Optional[Built]:
     """A library for a spec, from the cache if it is there; None where mirage-opt has none that it predicts to gain, or refuses the spec
-    (logged).
+    (logged). `points`: the programs that a spec with axes stands for; each is served by this library from now on.
     """
     cache = Path(options["cache"] or os.environ.get("MIRAGE_OPT_CACHE") or Path.home() / ".cache" / "mirage_opt")
-    spec = dict(spec)
-    text = json.dumps({k: v for k, v in spec.items() if k != "name"}, sort_keys=True)
-    keys = [text, str(options["target"]), str(options["measure"]), command.run("--version").out]
-    spec["name"] = name = "region_" + hashlib.sha256("\0".join(keys).encode()).hexdigest()[:16]
+    how = (str(options["target"]), str(options["measure"]), str(cache), command.run("--version").out)
+    spec = canonical(spec)
+    text = json.dumps(spec, sort_keys=True)
+    if (text, *how) in _families:
+        return _families[(text, *how)]
+    spec["name"] = name = "region_" + hashlib.sha256("\0".join([text, *how[:2], how[3]]).encode()).hexdigest()[:16]
     folder = cache / "regions" / name
     if not (folder / f"lib{name}.so").exists() and not _compile(spec, folder, cache, options):
         return None
     report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
-    if report["result"]["kind"] == "straightforward":
+    if any(r["result"]["kind"] == "straightforward" for r in report.get("points") or [report]):
         log.info("%s: not predicted to gain; left to Inductor", name)
         return None
-    module = _imported(folder / f"{name}.py", name)
-    return Built(module._op, folder)
+    built = Built(_imported(folder / f"{name}.py", name)._op, folder)
+    for point in points:
+        _families.setdefault((json.dumps(canonical(point), sort_keys=True), *how), built)
+    return built
 
 
 def _compile(spec: dict[str, Any], folder: Path, cache: Path, options: dict[str, Any]) -> bool:

@@ -210,9 +210,9 @@ def convert_node(b: Builder, node: Node) -> None:
         raise Refused(f"a form that is not known here ({type(error).__name__}: {error})") from error
 
 
-def tensor_entry(val: Any) -> dict[str, Any]:
-    """Shape, dtype and, where they are not row-major, strides of an input or output of a spec. Raises Refused for what a spec cannot
-    have.
+def tensor_entry(val: Any, strided: bool = False) -> dict[str, Any]:
+    """Shape, dtype and, where they are not row-major or `strided` asks for them, strides of an input or output of a spec. Raises Refused
+    for what a spec cannot have.
     """
     if val.dtype not in DTYPES:
         raise Refused(f"dtype {str(val.dtype)[6:]} of an input or output")
@@ -220,7 +220,7 @@ def tensor_entry(val: Any) -> dict[str, Any]:
     entry: dict[str, Any] = {"shape": shape, "dtype": DTYPES[val.dtype]}
     if 0 in shape:
         raise Refused("a tensor without elements")
-    if not val.is_contiguous():
+    if strided or not val.is_contiguous():
         entry["strides"] = [_constant(s) if not isinstance(s, int) else s for s in val.stride()]
         reach = 1
         for extent, stride in sorted(((n, s) for n, s in zip(shape, entry["strides"]) if n != 1), key=lambda p: p[1]):

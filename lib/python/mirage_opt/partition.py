@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence, Set
 from typing import Any, NamedTuple, Optional
 
 import torch
@@ -61,12 +62,15 @@ HEAVY = {
 
 
 class Region(NamedTuple):
-    """A part of a graph as a spec. `inputs`: the nodes of the graph that its inputs stand for, in the spec's order; `outputs` likewise."""
+    """A part of a graph as a spec. `inputs`: the nodes of the graph that its inputs stand for, in the spec's order; `outputs` likewise.
+    `points`: of a spec with axes the program at each of their sizes.
+    """
 
     spec: dict[str, Any]
     nodes: list[Node]
     inputs: list[Node]
     outputs: list[Node]
+    points: Sequence[dict[str, Any]] = ()
 
 
 class Partition(NamedTuple):
@@ -76,7 +80,7 @@ class Partition(NamedTuple):
 
     @property
     def covered(self) -> int:
-        return sum(_is_operator(n) for r in self.regions for n in r.nodes)
+        return sum(is_operator(n) for r in self.regions for n in r.nodes)
 
     def report(self) -> str:
         """The coverage, as text: a line per region, then what is left and why."""
@@ -85,7 +89,7 @@ class Partition(NamedTuple):
         for r in self.regions:
             names = sorted({aten_name(n.target) for n in r.nodes if aten_name(n.target) in HEAVY})
             shapes = ", ".join("x".join(map(str, t["shape"])) or "scalar" for t in r.spec["outputs"].values())
-            lines.append(f"  {r.spec['name']}: {sum(map(_is_operator, r.nodes))} operators ({', '.join(names)}) -> {shapes}")
+            lines.append(f"  {r.spec['name']}: {sum(map(is_operator, r.nodes))} operators ({', '.join(names)}) -> {shapes}")
         return "\n".join(lines + [f"  left: {f}" for f in self.left])
 
 
@@ -144,7 +148,7 @@ def divide(gm: GraphModule, name: str = "region", min_ops: int = 2, device: Opti
     proposed = sorted((sorted(g.nodes, key=lambda n: order[n]) for g in groups), key=lambda nodes: order[nodes[0]])
     for nodes in proposed:
         nodes = _trimmed(nodes)
-        real = [n for n in nodes if _is_operator(n)]
+        real = [n for n in nodes if is_operator(n)]
         if not is_heavy(real) or len(real) < min_ops:
             refused.extend(
                 (n, "a region without a product or reduction" if not is_heavy(real) else f"a region of fewer than {min_ops} operators")
@@ -155,11 +159,11 @@ def divide(gm: GraphModule, name: str = "region", min_ops: int = 2, device: Opti
             regions.append(region_of(nodes, f"{name}_{len(regions)}"))
         except Refused as error:
             refused.extend((n, f"its region: {error}") for n in real)
-    total = sum(1 for n in gm.graph.nodes if _is_operator(n))
-    return Partition(regions, findings_of([r for r in refused if _is_operator(r[0])]), total)
+    total = sum(1 for n in gm.graph.nodes if is_operator(n))
+    return Partition(regions, findings_of([r for r in refused if is_operator(r[0])]), total)
 
 
-def _is_operator(node: Node) -> bool:
+def is_operator(node: Node) -> bool:
     return node.op == "call_function" and "getitem" not in getattr(node.target, "__name__", "")
 
 
@@ -187,8 +191,10 @@ def _trimmed(nodes: list[Node]) -> list[Node]:
     return [n for n in nodes if n in inside]
 
 
-def region_of(nodes: list[Node], name: str) -> Region:
-    """The nodes, in order, as a spec. Raises Refused where that cannot be."""
+def region_of(nodes: list[Node], name: str, strided: Set[Node] = frozenset()) -> Region:
+    """The nodes, in order, as a spec. `strided`: inputs and outputs whose strides are written where they are row-major too. Raises
+    Refused where that cannot be.
+    """
     inside = set(nodes)
     b = Builder()
     inputs: list[Node] = []
@@ -201,7 +207,7 @@ def region_of(nodes: list[Node], name: str) -> Region:
             if not isinstance(val, torch.Tensor):
                 raise Refused("an input that is no tensor")
             own = b.new_name(identifier(x.name))
-            entries[own] = tensor_entry(val)
+            entries[own] = tensor_entry(val, x in strided)
             b.values[x] = own
             inputs.append(x)
     for node in nodes:
@@ -214,7 +220,7 @@ def region_of(nodes: list[Node], name: str) -> Region:
             value = b.values[node]
             if value not in made or value in results:
                 value = b.emit("reshape", b.tensor(node), shape=list(node.meta["val"].shape))
-            results[value] = tensor_entry(node.meta["val"])
+            results[value] = tensor_entry(node.meta["val"], node in strided)
             outputs.append(node)
     if not outputs:
         raise Refused("nobody uses what it computes")
@@ -228,4 +234,4 @@ def region_of(nodes: list[Node], name: str) -> Region:
     return Region(spec, nodes, [x for _, x in pairs], outputs)
 
 
-__all__ = ["HEAVY", "ROWS", "Partition", "Region", "divide", "is_heavy", "region_of"]
+__all__ = ["HEAVY", "ROWS", "Partition", "Region", "divide", "is_heavy", "is_operator", "region_of"]
