@@ -131,11 +131,18 @@ class Builds {
 
   void device_code(Emit kind, DeviceCode code, const std::string& file) {
     if (!wanted_.contains(kind)) return;
+    const auto is_product = [](const KernelText& k) { return k.cublas != nullptr; };
+    if (std::all_of(module_.kernels.begin(), module_.kernels.end(), is_product)) {
+      out_.not_done.push_back(fmt::format("{} was not written: cuBLASLt computes all of it", file));
+      return;
+    }
     if (!tools_.has_nvrtc() && !tools_.has_nvcc()) return fail({missing(file, "neither nvcc nor NVRTC was found")});
     Result<Compiled> c = tools_.has_nvcc() ? compile_with_nvcc(tools_, cu(), target_, code, limits_)
                                            : compile_with_nvrtc_apart(tools_, cu(), target_, code, limits_);
     if (!c) return fail(c.errors());
     fail(folder_.write(file, c->bytes));
+    for (const KernelText& k : module_.kernels)
+      if (k.cublas) out_.not_done.push_back(fmt::format("{} has no {}: cuBLASLt computes it", file, k.name));
     if (tools_.has_nvcc()) out_.compiler = compiler();
   }
 
