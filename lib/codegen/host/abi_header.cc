@@ -243,7 +243,7 @@ std::string emit_c_header(const FamilyFacts& f) {
   const std::string workspace = most == 0 ? "none is needed; pass NULL and 0."
                                           : "device memory aligned to 256 bytes, as much as " + hint.name +
                                                 "_workspace_size says for the dims; one of the largest size (" + std::to_string(most) +
-                                                " bytes) serves all of them. " + (f.slot_bytes ? slot_text(hint) : kNoSlotText);
+                                                " bytes) serves all of them; " + (f.slot_bytes ? slot_text(hint) : kNoSlotText);
   return expand(kHeader, {{"NAME", hint.name}, {"VERSION", version_text(hint)}, {"TARGET", hint.target.name}, {"SPEC", hint.spec_id},
                           {"TENSORS", family_tensor_lines(f)}, {"PDL", pdl}, {"CUBLAS", cublas_lines(hint.name, f.kernels)},
                           {"CUBLAS_STATUS", cublas_status(hint.name, f.kernels)}, {"WORKSPACE_TEXT", workspace},

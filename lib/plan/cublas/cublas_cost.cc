@@ -29,6 +29,8 @@ constexpr CublasUnits kTensorUnits = {{{{128, 256, 1.0}, {128, 128, 1.0}, {64, 1
 constexpr CublasUnits kFloatUnits = {{{{128, 128, 1.0}, {128, 64, 0.27}, {64, 64, 0.94}, {32, 64, 0.55}, {32, 32, 1.0}}},
                                      0.78, 0.23, 1.24, 0.88, 2.0};
 constexpr double kLeastDepth = 256;         // of a part of a reduction
+constexpr int64_t kLeastInBatch = 64;       // rows and columns
+constexpr double kUnknown = 2;              // of what was not measured: dear enough that it is only taken where it must be far ahead
 constexpr double kHidden = 0.05;            // what of the shorter one of products and memory is not hidden
 constexpr double kLongUs = 500, kLongShare = 1.16;   // beyond that the limit of power holds 16-bit products back
 
@@ -53,6 +55,13 @@ double tiles_us(const CublasPlan& p, const Target& t, const CublasUnits& units, 
   return best;
 }
 
+/// Whether products like it were measured: lines that begin at multiples of 16 bytes, and in batches no narrow matrices.
+bool is_known(const CublasPlan& p) {
+  const auto begins = [](const CublasMatrix& m, DType t) { return m.columns == 1 || m.line * dtype_bytes(t) % 16 == 0; };
+  return begins(p.first, p.type) && begins(p.second, p.type) && begins(p.result, p.result_type) &&
+         (p.batch == 1 || std::min(p.rows, p.columns) >= kLeastInBatch);
+}
+
 }  // namespace
 
 Cost estimate(const CublasPlan& p, const Target& t) {
@@ -68,6 +77,7 @@ Cost estimate(const CublasPlan& p, const Target& t) {
   if (!is_float && units > kLongUs) units = kLongUs + (units - kLongUs) * kLongShare;
   const double memory = all / (u.memory * t.dram_bytes_per_us);
   c.us = t.launch_us + t.cublas_us + u.more_us + std::max(units, memory) + kHidden * std::min(units, memory);
+  if (!is_known(p)) c.us *= kUnknown;
   c.why = fmt::format("cuBLASLt, as measured of it: {}, {:.3g} GFLOP, {:.1f} MB", units > memory ? "tiles" : "device memory", c.flops / 1e9,
                       all / 1e6);
   return c;

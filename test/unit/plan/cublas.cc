@@ -100,6 +100,20 @@ TEST_CASE("what is given to cuBLASLt was measured to be faster there") {
   CHECK(taken >= 4);
 }
 
+TEST_CASE("what was not measured is dear") {
+  const Target t = allowing(0);
+  const auto price = [&](int64_t batch, int64_t rows, int64_t columns) {
+    Sketch s;
+    const ValueId x = s.input(DType::kBF16, {batch, rows, 512}), w = s.input(DType::kBF16, {batch, 512, columns});
+    s.output(s.b.add(MatMul{}, {x, w}), DType::kBF16);
+    const Plan p = planned(s.finish(), t);
+    for (const Refusal& r : p.kernels[0].others) if (r.strategy == "cublas") return r.us;
+    return p.kernels[0].predicted_us;
+  };
+  CHECK(price(1, 512, 1001) > 1.8 * price(1, 512, 1008));   // lines of 2002 bytes
+  CHECK(price(64, 32, 1024) > 1.4 * price(64, 64, 1024));   // narrow matrices
+}
+
 TEST_CASE("a product's places say what alignment they have") {
   Sketch s;
   const ValueId x = s.input(DType::kF16, {4, 30, 40}), w = s.input(DType::kF16, {1, 40, 60});
