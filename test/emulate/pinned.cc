@@ -81,6 +81,39 @@ TEST_CASE("dimensions without a small example keep their extents, the others are
   }
 }
 
+TEST_CASE("windows follow a change of extents: what is too large to be emulated is reduced") {
+  // overlapping slices of one extent, of what padding or zeros between elements made longer, and of what was left out at the end
+  const std::string x = R"("x": {"shape": [{}], "dtype": "float16"})", w = R"(, "w": {"shape": [{}], "dtype": "float16"})";
+  const std::string conv = R"({"op": "conv", "inputs": ["x", "w"], "output": "y", "attrs": )";
+  const auto with = [](std::string text, const std::string& shape) { return text.replace(text.find("{}"), 2, shape); };
+  const Pinned all[] = {
+      {"conv", with(x, "2, 64, 700, 702") + with(w, "8, 64, 3, 3"), "2, 8, 698, 700", conv + "{}}", ""},
+      {"padded", with(x, "8, 8, 40001") + with(w, "8, 8, 3"), "8, 8, 40001", conv + R"({"padding": 1}})", ""},
+      {"strided", with(x, "4, 64, 70001") + with(w, "8, 64, 5"), "4, 8, 23333", conv + R"({"stride": 3}})", ""},
+      {"transposed", with(x, "2, 64, 130, 131") + with(w, "64, 8, 3, 3"), "2, 8, 261, 263",
+       conv + R"({"stride": 2, "transposed": true}})", ""},
+      {"pooled", with(x, "2, 64, 700, 702"), "2, 64, 349, 350",
+       R"({"op": "max_pool", "inputs": ["x"], "output": "y", "attrs": {"kernel": 3, "stride": 2}})", ""},
+      {"dropped", with(x, "256, 20500, 12"), "256, 1863, 12",
+       R"({"op": "slice", "inputs": ["x"], "output": "a", "attrs": {"axis": 1, "stop": 20493}}, )"
+       R"({"op": "reshape", "inputs": ["a"], "output": "b", "attrs": {"shape": [256, 1863, 11, 12]}}, )"
+       R"({"op": "sum", "inputs": ["b"], "output": "y", "attrs": {"axis": 2}})",
+       ""},
+  };
+  const Target target = *find_target("sm_90a");
+  for (const Pinned& c : all) {
+    INFO(c.name);
+    const Program p = of(c);
+    CHECK(search::dim_classes(p.graph, 0, search::Tied::kPinned).refusal.empty());
+    const Planned full = make_plan(p, p.graph, target);
+    REQUIRE(full.plan);
+    CHECK_FALSE(too_large_to_emulate(p, *full.plan).empty());
+    const GateResult g = emulation_gate(p, *full.plan, target, find_host_compiler(), 7);
+    INFO(g.text);
+    CHECK(g.kind == GateResult::Kind::kPassed);
+  }
+}
+
 TEST_CASE("calls follow a change of extents where operators of the program look alike, or are the planner's own") {
   const Target target = *find_target("sm_90a");
   const Pinned all[] = {

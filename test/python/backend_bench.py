@@ -82,11 +82,13 @@ def measured(module, ours, inputs):
     got = ours(*inputs)
     first = time.perf_counter() - begin
     graphs = {"ours": captured(lambda: ours(*inputs)), "eager": captured(lambda: module(*inputs))}
-    other = None
+    us, other = times(graphs), None  # told before Inductor, which takes the longest
+    print(f"  error {error(got, want):.1e}, mirage_opt {us['ours']:.1f} us, eager {us['eager']:.1f} us, {first:.0f} s", flush=True)
     if not OPTIONS.no_inductor:
         other = torch.compile(module, mode="max-autotune-no-cudagraphs", dynamic=False)
         other(*inputs)
         graphs["inductor"] = captured(lambda: other(*inputs))
+        print(f"  inductor compiled, {time.perf_counter() - begin:.0f} s", flush=True)
     us = times(graphs)
     again = graphs["ours"][1]
     same = all(torch.equal(a, b) for a, b in zip(flat(got), flat(again))) or f"{error(again, got):.0e}"
@@ -110,7 +112,9 @@ def bench(name, make, arguments, batches, dynamic):
             if dynamic and b == batches[0] and x.shape[0] == b:
                 torch._dynamo.mark_dynamic(x, 0)
         if OPTIONS.build:
+            begin = time.perf_counter()
             ours(*inputs)
+            print(f"{name}, {b}: {time.perf_counter() - begin:.0f} s", flush=True)
             print(f"{name}, {b}: {state.last_partition.report()}", flush=True)
             continue
         error_, eager, same, *us, first = measured(module, ours, inputs)

@@ -132,6 +132,7 @@ def decoding(groups, e, keys=1024):
 
 # Name: (module, its arguments by batch, the batches, the arguments whose dimension 0 the batch is).
 MODELS = {
+    "norm + gated MLP 2048 x 8192": (lambda: Mlp(2048, 8192), lambda b: (torch.randn(b, 2048),), (16, 4, 1), ("x",)),
     "Llama-3.2-1B, decoding": (
         lambda: Decoder(2048, 32, 8, 64, 8192), lambda b: decoding(8, 64)(b, 2048), (16, 4, 1), ("x", "keys", "values")
     ),
@@ -141,7 +142,6 @@ MODELS = {
     "Gemma-2-2B, decoding": (
         lambda: Decoder(2304, 8, 4, 256, 9216, gemma=True), lambda b: decoding(4, 256)(b, 2304), (16, 4, 1), ("x", "keys", "values")
     ),
-    "norm + gated MLP 2048 x 8192": (lambda: Mlp(2048, 8192), lambda b: (torch.randn(b, 2048),), (16, 4, 1), ("x",)),
     "DiT-XL/2 block, 256 tokens": (DiT, lambda b: (torch.randn(b, 256, 1152), torch.randn(b, 1152)), (2,), ()),
     "ViT-B/16 block, 197 tokens": (ViT, lambda b: (torch.randn(b, 197, 768),), (4,), ()),
     "ResNet-18 block, 128 x 28 x 28": (lambda: Basic(128, 128), lambda b: (torch.randn(b, 128, 28, 28),), (4,), ()),

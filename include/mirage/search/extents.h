@@ -12,10 +12,17 @@ namespace mirage::search {
 /// Per value and dimension a class, dense from 0; -1 for extent 1. Extents are terms over atoms (docs/search.md): an atom itself; a sum of
 /// atoms, one after another, where slices and concatenations cut; a product of other classes where a reshape joins dimensions; so many
 /// times another class where a slice takes one of every few elements. What a part of one element is cut out of has an atom that is pinned
-/// to 1 there.
+/// to 1 there. is_shifted: windows are cut from it, or it is one: an atom, so many times, and one that keeps its extent; slices of it begin
+/// where they did (search/problem/shifted.h; Tied::kPinned only).
 struct DimClasses {
   /// atoms, and where in the program each but the first begins; or `times` classes, outermost first
-  struct Class { std::vector<int> segments; std::vector<int64_t> cuts; std::vector<int> factors; int64_t times = 1; };
+  struct Class {
+    std::vector<int> segments;
+    std::vector<int64_t> cuts;
+    std::vector<int> factors;
+    int64_t times = 1;
+    bool is_shifted = false;
+  };
   std::vector<std::vector<int>> of;
   int count = 0;
   std::vector<Class> classes;

@@ -12,6 +12,7 @@
 #include <set>
 
 #include "driver/decide/candidates.h"
+#include "driver/gate/gate.h"
 #include "mirage/ir/eval.h"
 #include "mirage/ir/index_map.h"
 #include "mirage/plan/replan.h"
@@ -49,6 +50,8 @@ CallNumbers numbers_of(const Graph& body) {
 }
 
 constexpr int64_t kFewMatrices = 3;   ///< of a batch: a first, a last and one between
+/// Where a shape is too large to be emulated else: windows, and what lies between the cuts of a dimension, as small as they can be.
+constexpr int kLastThrift = 3;
 
 int64_t reduced_extent(const Wish& w, Tails tails) {
   int64_t e = w.extent;
@@ -76,13 +79,16 @@ class Atoms {
   Atoms(const DimClasses& classes, const std::vector<Wish>& wishes, Tails tails)
       : classes_(classes), wishes_(wishes), full_(static_cast<size_t>(classes.atoms)), small_(full_.size()) {
     find_full();
-    for (size_t a = 0; a < small_.size(); a++) small_[a] = full_[a] > 128 ? 64 + full_[a] % 64 : full_[a];
+    const bool is_last = !wishes.empty() && wishes[0].thrift >= kLastThrift;
+    for (size_t a = 0; a < small_.size(); a++)
+      small_[a] = is_last ? least(full_[a]) : full_[a] > 128 ? 64 + full_[a] % 64 : full_[a];
     for (int c = 0; c < classes.count; c++)
-      if (is_atom(c) && !classes.is_pinned(c)) small_[atom(c)] = reduced_extent(wishes[static_cast<size_t>(c)], tails);
+      if (is_atom(c) && !classes.is_pinned(c))
+        small_[atom(c)] = is_last && of(c).is_shifted ? least(full_[atom(c)]) : reduced_extent(wishes[static_cast<size_t>(c)], tails);
     for (size_t a = 0; a < small_.size(); a++)
       if (classes.pinned[a] > 0) small_[a] = full_[a];
     for (int c = 0; c < classes.count; c++)
-      if (!is_atom(c)) grow(c, reduced_extent(wishes[static_cast<size_t>(c)], Tails::kOwn));
+      if (!is_atom(c) && !(is_last && of(c).is_shifted)) grow(c, reduced_extent(wishes[static_cast<size_t>(c)], Tails::kOwn));
   }
   const std::vector<int64_t>& extents() const { return small_; }
 
@@ -90,6 +96,7 @@ class Atoms {
   const DimClasses::Class& of(int c) const { return classes_.classes[static_cast<size_t>(c)]; }
   bool is_atom(int c) const { return of(c).factors.empty() && of(c).segments.size() == 1; }
   size_t atom(int c) const { return static_cast<size_t>(of(c).segments[0]); }
+  static int64_t least(int64_t full) { return full > 8 ? 8 + full % 8 : full; }
   void find_full() {
     for (int c = 0; c < classes_.count; c++) {
       const int64_t extent = wishes_[static_cast<size_t>(c)].extent;
@@ -109,7 +116,9 @@ class Atoms {
     for (int f : of(c).factors) {
       const int64_t now = classes_.extent(c, small_), own = classes_.extent(f, small_);
       if (now >= wanted) return;
-      const int64_t target = std::min((wanted + now / own - 1) / (now / own), wishes_[static_cast<size_t>(f)].extent);
+      const int64_t full = wishes_[static_cast<size_t>(f)].extent;
+      int64_t target = std::min((wanted + now / own - 1) / (now / own), full);
+      if (now / own % 8 != 0) target += ((full - target) % 8 + 8) % 8;   // lines of the product stay aligned as they are
       if (is_atom(f)) small_[atom(f)] = std::max(own, target);
       else grow(f, target);
     }
@@ -261,6 +270,17 @@ search::Alike split_together(const Graph& g) {
   return out;
 }
 
+/// Values that no input is in: padding, as it is made, says nothing of what matrices are.
+std::vector<bool> constants_of(const Graph& g) {
+  std::vector<bool> out(static_cast<size_t>(g.num_values()));
+  for (ValueId v = 0; v < g.num_values(); v++) {
+    const Node& node = g.def(v);
+    out[static_cast<size_t>(v)] = !g.def_form<Input>(v) && std::all_of(node.operands.begin(), node.operands.end(),
+                                                                      [&](ValueId o) { return out[static_cast<size_t>(o)]; });
+  }
+  return out;
+}
+
 /// What every class of the program's dimensions has to hold. `split`: what the calls split, in extents of `witness`, where classes differ.
 /// counts: whether a kernel is to have what it wants; null: all are.
 std::vector<Wish> wishes_of(const Program& program, const Plan& plan, const DimClasses& classes, const Graph& witness, const Calls& calls,
@@ -268,12 +288,13 @@ std::vector<Wish> wishes_of(const Program& program, const Plan& plan, const DimC
                             const std::function<bool(const KernelPlan&)>& counts = nullptr) {
   std::vector<Wish> wishes(static_cast<size_t>(classes.count));
   std::map<int64_t, int> named;   // by witness extent
+  const std::vector<bool> constant = constants_of(program.graph);
   for (ValueId v = 0; v < program.graph.num_values(); v++)
     for (int d = 0; d < program.graph.dims(v).rank(); d++)
       if (const int c = classes.of[static_cast<size_t>(v)][static_cast<size_t>(d)]; c >= 0) {
         Wish& w = wishes[static_cast<size_t>(c)];
         w.extent = program.graph.dims(v)[d];
-        w.is_outer = w.is_outer && d < program.graph.dims(v).rank() - 2;
+        w.is_outer = w.is_outer && (constant[static_cast<size_t>(v)] || d < program.graph.dims(v).rank() - 2);
         w.thrift = thrift;
         named.emplace(witness.dims(v)[d], c);
       }
@@ -361,6 +382,13 @@ constexpr double kMuchWork = 1e8;   ///< floating point operations: several seco
 /// What emulating a kernel takes.
 double work_of(const KernelPlan& k) { return k.flops * strategy_of(k).use(k, 0).padding; }
 
+/// Whether a shape that was found with this thrift is taken.
+bool is_enough(const Reduced& r, int thrift) {
+  double work = 0;
+  for (const KernelPlan& k : r.plan->kernels) work += work_of(k);
+  return (thrift + 1 == kLastThrift || work < kMuchWork) && too_large_to_emulate(*r.program, *r.plan).empty();
+}
+
 }  // namespace
 
 namespace {
@@ -390,13 +418,11 @@ Reduced reduce_plan(const Program& program, const Plan& plan, const Target& targ
   Reduced out;
   const Full full = full_of(program, plan, target, out.refusal);
   if (!out.refusal.empty()) return out;
-  for (int thrift = 0; thrift < 3; thrift++) {
+  for (int thrift = 0; thrift <= kLastThrift; thrift++) {
     Reduced r = reduce_with(full, tails, thrift);
     if (thrift > 0 && (!r.plan || !r.differs.empty())) break;   // too few pieces for its numbers
     out = std::move(r);
-    double work = 0;
-    if (out.plan) for (const KernelPlan& k : out.plan->kernels) work += work_of(k);
-    if (!out.plan || work < kMuchWork) break;
+    if (!out.plan || is_enough(out, thrift)) break;
   }
   return out;
 }
@@ -519,15 +545,13 @@ const std::string& PartReducer::refusal() const { return impl_->refusal; }
 
 Reduced PartReducer::reduce(const PlanPart& part, Tails tails, std::optional<Plan>& own) const {
   Reduced out;
-  for (int thrift = 0; thrift < 3; thrift++) {
+  for (int thrift = 0; thrift <= kLastThrift; thrift++) {
     std::optional<Plan> its_own;
     Reduced r = impl_->reduce(part, tails, thrift, its_own);
     if (thrift > 0 && !r.plan) break;
     out = std::move(r);
     own = std::move(its_own);
-    double work = 0;
-    if (out.plan) for (const KernelPlan& k : out.plan->kernels) work += work_of(k);
-    if (out.plan && work < kMuchWork) break;
+    if (out.plan && is_enough(out, thrift)) break;
   }
   return out;
 }

@@ -4,6 +4,8 @@
 #include <numeric>
 #include <set>
 
+#include "search/problem/shifted.h"
+
 namespace mirage {
 namespace search {
 namespace {
@@ -35,15 +37,19 @@ class Ties {
   std::vector<int> first_, parent_;
 };
 
-/// Part `part` of dimension `whole` begins at `at`; or dimension `whole` is `times` the product of `factors`. Dimensions are (value,
-/// dimension).
+/// Part `part` of dimension `whole` begins at `at`, one of every `step`; or dimension `whole` is `times` the product of `factors`.
+/// Dimensions are (value, dimension). joined: the concatenation.
 struct Relation {
   std::pair<ValueId, int> whole;
   std::pair<ValueId, int> part{-1, -1};
   int64_t at = 0;
   std::vector<std::pair<ValueId, int>> factors;
   int64_t times = 1;
+  int64_t step = 1;
+  NodeId joined = -1;
 };
+
+constexpr size_t kMostCuts = 16, kMostCutsPinned = 160;   ///< of a dimension: 5 x 5 x 5 windows, one behind another
 
 using Pins = std::vector<std::pair<ValueId, int>>;   ///< (value, dimension)
 
@@ -68,7 +74,8 @@ std::string tie_reshape(const Graph& g, NodeId n, Ties& ties, std::vector<Relati
 }
 
 /// Ties what the node forces equal; a refusal if its extents cannot be chosen freely, and which ones, if there are others (`pins`).
-std::string tie_node(const Graph& g, NodeId n, Ties& ties, std::vector<Relation>& relations, Pins& pins) {
+/// may_pin: windows have relations of their own. of_constants: its operands are made of constants (padding).
+std::string tie_node(const Graph& g, NodeId n, Ties& ties, std::vector<Relation>& relations, Pins& pins, bool may_pin, bool of_constants) {
   const Node& node = g.node(n);
   if (node.first_value < 0) return "";
   const ValueId r = node.first_value;
@@ -99,11 +106,13 @@ std::string tie_node(const Graph& g, NodeId n, Ties& ties, std::vector<Relation>
     for (int d = 0; d < rank; d++)
       if (d != s->dim || whole) ties.tie(x, d, r, d);
     if (whole) return "";
-    if (s->step == 1 || g.dims(r)[s->dim] == 1) {
-      relations.push_back({{x, s->dim}, {r, s->dim}, s->start, {}});
+    const bool is_cut = s->step == 1 || g.dims(r)[s->dim] == 1;
+    const bool divides = s->start < s->step && g.dims(x)[s->dim] == s->step * g.dims(r)[s->dim];
+    if (is_cut || (may_pin && !divides)) {
+      relations.push_back({{x, s->dim}, {r, s->dim}, s->start, {}, 1, is_cut ? 1 : s->step});
       return "";
     }
-    if (s->start < s->step && g.dims(x)[s->dim] == s->step * g.dims(r)[s->dim]) {   // one of every `step`
+    if (divides) {   // one of every `step`
       relations.push_back({{x, s->dim}, {-1, -1}, 0, {{r, s->dim}}, s->step});
       return "";
     }
@@ -113,11 +122,12 @@ std::string tie_node(const Graph& g, NodeId n, Ties& ties, std::vector<Relation>
     int64_t start = 0;
     for (ValueId v : node.operands) {
       for (int d = 0; d < rank; d++) if (d != c->dim) ties.tie(v, d, r, d);
-      if (g.dims(r)[c->dim] > 1) relations.push_back({{r, c->dim}, {v, c->dim}, start, {}});
+      if (g.dims(r)[c->dim] > 1) relations.push_back({{r, c->dim}, {v, c->dim}, start, {}, 1, 1, n});
       start += g.dims(v)[c->dim];
     }
   } else if (const auto* p = g.form<Repeat>(n)) {
     for (int d = 0; d < rank; d++) if (d != p->dim) ties.tie(node.operands[0], d, r, d);
+    if (may_pin && of_constants && g.dims(node.operands[0])[p->dim] == 1) return "";   // as often as there is room
     pins = {{node.operands[0], p->dim}, {r, p->dim}};
     return form_name(node.op);
   } else if (!g.form<Input>(n) && !g.form<Const>(n) && !g.form<Iota>(n)) {
@@ -129,14 +139,15 @@ std::string tie_node(const Graph& g, NodeId n, Ties& ties, std::vector<Relation>
 /// Classes with their terms, from the ties and relations of all nodes.
 class Terms {
  public:
-  Terms(const Graph& g, Ties& ties, std::vector<Relation> relations, const Pins& pins, DimClasses& out)
-      : g_(g), ties_(ties), relations_(std::move(relations)), pins_(pins), out_(out) {}
+  Terms(const Graph& g, Ties& ties, std::vector<Relation> relations, const Pins& pins, bool may_pin, DimClasses& out)
+      : g_(g), ties_(ties), relations_(std::move(relations)), pins_(pins), may_pin_(may_pin), out_(out) {}
   /// What a refusal was about: pinned, it is none.
   Pins run() {
     drop_pinned();
     tie_products();
     drop_pinned();   // what is tied to a pinned dimension is one
     number();
+    if (out_.refusal.empty() && may_pin_) shift();
     if (out_.refusal.empty()) cut();
     if (out_.refusal.empty()) unite();
     return about_;
@@ -226,6 +237,50 @@ class Terms {
         if (cls({v, d}) == static_cast<int>(c)) return refuse(why, std::pair{v, d});
   }
   int cls(const std::pair<ValueId, int>& d) const { return out_.of[static_cast<size_t>(d.first)][static_cast<size_t>(d.second)]; }
+  /// Windows: their classes get terms of their own, and are neither cut nor united with others. What is left of strides is refused.
+  void shift() {
+    std::vector<PartOf> parts;
+    std::vector<std::vector<int>> factors(out_.classes.size());
+    for (const Relation& r : relations_) {
+      if (r.factors.size() == 1 && r.times > 1)
+        parts.push_back({cls(r.whole), cls(r.factors[0]), 0, extent_of(r.factors[0]), r.times, -1});
+      else if (!r.factors.empty()) factors[static_cast<size_t>(cls(r.whole))] = out_.classes[static_cast<size_t>(cls(r.whole))].factors;
+      else parts.push_back({cls(r.whole), cls(r.part), r.at, extent_of(r.part), r.step, r.joined});
+    }
+    std::vector<int> keep;
+    shifted_ = shifted_classes(extents_, factors, parts, keep);
+    const auto is_shifted = [&](const std::pair<ValueId, int>& d) {
+      return cls(d) >= 0 && shifted_[static_cast<size_t>(cls(d))].group >= 0;
+    };
+    for (const Relation& r : relations_) {
+      if (r.step > 1 && !is_shifted(r.whole))
+        for (const auto& d : {r.whole, r.part}) refuse("slice with a step that does not divide its dimension", d);
+      if (!r.factors.empty() && is_shifted(r.whole)) out_.classes[static_cast<size_t>(cls(r.whole))] = {};
+    }
+    std::erase_if(relations_, [&](const Relation& r) { return is_shifted(r.whole); });
+    for (ValueId v = 0; v < g_.num_values() && !keep.empty(); v++)
+      for (int d = 0; d < g_.dims(v).rank(); d++)
+        if (std::find(keep.begin(), keep.end(), cls({v, d})) != keep.end()) pins_.push_back({v, d});
+    drop_pinned();
+  }
+  int64_t extent_of(const std::pair<ValueId, int>& d) const { return g_.dims(d.first)[d.second]; }
+  /// The terms of shifted classes: what the group shares, and an atom that keeps its extent.
+  void put_shifted() {
+    std::vector<int> shared;
+    for (size_t c = 0; c < shifted_.size(); c++) {
+      const Shifted& s = shifted_[c];
+      if (s.group < 0) continue;
+      if (shared.size() <= static_cast<size_t>(s.group)) shared.resize(static_cast<size_t>(s.group) + 1, -1);
+      int& atom = shared[static_cast<size_t>(s.group)];
+      if (atom < 0) atom = out_.atoms++, out_.pinned.push_back(0);
+      auto& of = out_.classes[c];
+      of.is_shifted = true;
+      of.segments.assign(static_cast<size_t>(s.times), atom);
+      of.cuts.clear();
+      for (int64_t i = 1; i < s.times + (s.rest > 0); i++) of.cuts.push_back(i * ((extents_[c] - s.rest) / s.times));
+      if (s.rest > 0) of.segments.push_back(out_.atoms++), out_.pinned.push_back(s.rest);
+    }
+  }
   /// Cut points travel between wholes and parts.
   void cut() {
     std::vector<std::set<int64_t>> cuts(out_.classes.size());
@@ -241,7 +296,7 @@ class Terms {
         add(whole, end, extents_[static_cast<size_t>(cls(r.whole))]);
         for (int64_t x : std::set<int64_t>(part)) add(whole, x + r.at, extents_[static_cast<size_t>(cls(r.whole))]);
         for (int64_t x : std::set<int64_t>(whole)) add(part, x - r.at, extent);
-        if (whole.size() > 16 || part.size() > 16) refuse("slices in too many places", r.whole);
+        if (std::max(whole.size(), part.size()) > (may_pin_ ? kMostCutsPinned : kMostCuts)) refuse("slices in too many places", r.whole);
       }
     }
     for (size_t c = 0; c < cuts.size(); c++) {
@@ -272,7 +327,7 @@ class Terms {
     }
     std::vector<int> atoms;
     for (size_t c = 0; c < out_.classes.size(); c++) {
-      if (!out_.classes[c].factors.empty()) continue;
+      if (!out_.classes[c].factors.empty() || (!shifted_.empty() && shifted_[c].group >= 0)) continue;
       for (size_t i = 0; i <= out_.classes[c].cuts.size(); i++) {
         const int r = find(first[c] + static_cast<int>(i));
         auto it = std::find(atoms.begin(), atoms.end(), r);
@@ -286,6 +341,7 @@ class Terms {
     for (const auto& p : pins_)
       if (const int c = cls(p); c >= 0)
         out_.pinned[static_cast<size_t>(out_.classes[static_cast<size_t>(c)].segments[0])] = extents_[static_cast<size_t>(c)];
+    put_shifted();
     for (size_t c = 0; c < out_.classes.size(); c++) {   // a factor may be a product itself, but no circle
       std::vector<int> below = out_.classes[c].factors;
       for (size_t i = 0; i < below.size() && i < 64; i++)
@@ -297,6 +353,8 @@ class Terms {
   Ties& ties_;
   std::vector<Relation> relations_;
   Pins pins_, about_;
+  bool may_pin_;
+  std::vector<Shifted> shifted_;   // by class
   DimClasses& out_;
   std::vector<int64_t> extents_;   // by class
 };
@@ -381,7 +439,9 @@ static DimClasses classes_with(const Graph& g, int parts, Pins pins, bool may_pi
   std::vector<bool> constant(static_cast<size_t>(g.num_values())), sized(constant.size());
   for (NodeId n = 0; n < g.num_nodes(); n++) {
     Pins tied;
-    out.refusal = tie_node(g, n, ties, relations, tied);
+    const bool of_constants = std::all_of(g.node(n).operands.begin(), g.node(n).operands.end(),
+                                          [&](ValueId v) { return constant[static_cast<size_t>(v)]; });
+    out.refusal = tie_node(g, n, ties, relations, tied, may_pin, of_constants);
     if (!out.refusal.empty() && (tied.empty() || !may_pin)) return out;
     out.refusal.clear();
     pins.insert(pins.end(), tied.begin(), tied.end());
@@ -404,7 +464,7 @@ static DimClasses classes_with(const Graph& g, int parts, Pins pins, bool may_pi
       const ValueId x = g.node(a).operands[0], y = g.node(b).operands[0];
       if (a < b && g.dims(x) == g.dims(y)) for (int d = 0; d < g.dims(x).rank(); d++) ties.tie(x, d, y, d);
     }
-  about = Terms(g, ties, std::move(relations), pins, out).run();
+  about = Terms(g, ties, std::move(relations), pins, may_pin, out).run();
   return out;
 }
 
@@ -501,10 +561,11 @@ static std::optional<Graph> instance(const Graph& g, const DimClasses& classes, 
     if (auto* r = std::get_if<Reduce>(&op); r && r->group == g.dims(node.operands[0])[r->dim]) r->group = 0;
     if (auto* s = std::get_if<Reshape>(&op)) s->dims = dims_of(node.first_value);
     if (auto* i = std::get_if<Iota>(&op)) i->dims = dims_of(node.first_value);
+    if (auto* r = std::get_if<Repeat>(&op); r && g.dims(node.operands[0])[r->dim] == 1) r->count = dims_of(node.first_value)[r->dim];
     if (auto* s = std::get_if<Slice>(&op)) {
       const int whole = classes.of[static_cast<size_t>(node.operands[0])][static_cast<size_t>(s->dim)];
       int64_t start = 0;
-      if (whole >= 0 && classes.is_pinned(whole)) {
+      if (whole >= 0 && (classes.is_pinned(whole) || classes.classes[static_cast<size_t>(whole)].is_shifted)) {
         start = s->start;
       } else if (whole >= 0) {
         const auto& c = classes.classes[static_cast<size_t>(whole)];
@@ -514,7 +575,9 @@ static std::optional<Graph> instance(const Graph& g, const DimClasses& classes, 
         }
       }
       const bool is_cut = s->step == 1 || dims_of(node.first_value)[s->dim] == 1;
-      if (!is_cut && whole >= 0 && !classes.is_pinned(whole)) {   // one of every `step`
+      if (whole >= 0 && classes.classes[static_cast<size_t>(whole)].is_shifted) {   // a window stays where it begins
+        s->stop = start + s->step * (dims_of(node.first_value)[s->dim] - 1) + 1;
+      } else if (!is_cut && whole >= 0 && !classes.is_pinned(whole)) {   // one of every `step`
         s->stop = dims_of(node.operands[0])[s->dim];
       } else {
         s->stop = is_cut ? start + dims_of(node.first_value)[s->dim] : s->stop;
