@@ -331,3 +331,22 @@ TEST_CASE("a product's epilogue is stored rounded where a reduction of columns r
   const auto report = nlohmann::json::parse(r.report);
   CHECK(report["result"]["predicted_us"].get<double>() < 0.8 * report["result"]["straightforward_us"].get<double>());
 }
+
+TEST_CASE("a window that meets positions of a fixed number keeps its extent", "[bugs]") {
+  // The gate's reduced shapes had terms for a group of windows of which a pin was about one: an access behind the end of an empty list
+  // (an exclusive running sum as PyTorch's export writes it).
+  Options o;
+  o.states = 20'000;
+  o.gate = "emulate";
+  Trace trace;
+  const CompileResult r = compile(
+      o,
+      {"bug.json",
+       R"({"name": "exclusive", "inputs": {"x": {"shape": [512, 512], "dtype": "bfloat16"}}, "outputs": {"y": {"dtype": "bfloat16"}},
+ "nodes": [{"op": "slice", "inputs": ["x"], "output": "t", "attrs": {"axis": 1, "start": 0, "stop": 511}}, {"op": "cumsum", "inputs": ["t"], "output": "c", "attrs": {"axis": 1}},
+           {"op": "iota", "inputs": [], "output": "i", "attrs": {"axis": 0, "shape": [512, 1]}}, {"op": "mul", "inputs": ["i", 0], "output": "j"}, {"op": "add", "inputs": ["j", 0], "output": "z"},
+           {"op": "concat", "inputs": ["z", "c"], "output": "y", "attrs": {"axis": 1}}]})"},
+      trace);
+  for (const Diagnostic& d : r.diagnostics) UNSCOPED_INFO(render(d, ""));
+  CHECK(r.exit == ExitCode::kOk);
+}
