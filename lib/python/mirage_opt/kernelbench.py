@@ -107,13 +107,15 @@ def model_new(problem: Problem, made: Export, folder: Path) -> str:
 import importlib.util
 import os
 
+import torch
+
 {load}
 _spec = importlib.util.spec_from_file_location({name!r}, os.path.join(_folder, {name + ".py"!r}))
 _module = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(_module)
 
 
-class ModelNew(nn.Module):
+class ModelNew(torch.nn.Module):
     def __init__(self, *init):
         super().__init__()
         self.model = Model(*init)
