@@ -53,7 +53,7 @@ def build(folder, name, tensors, workspace, spec_id, numbers=None, axes=0):
 
 
 def on_cpu(text):
-    """The text of NAME.py with device 0 of the type "cuda" standing for the CPU. What it does per call is otherwise what it does on a GPU."""
+    """The text of NAME.py with device 0 of the type "cuda" standing for the CPU; per call it does otherwise what it does on a GPU."""
     changes = (
         ('_DEVICE_TYPE = "cuda"', '_DEVICE_TYPE = "cpu"'),
         (".get_device()", ".get_device().__add__(1)"),
