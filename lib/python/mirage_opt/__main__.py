@@ -266,6 +266,7 @@ def _kernelbench_measure(options: argparse.Namespace, wanted: list[Any], folder:
 
 def _kernelbench_import(options: argparse.Namespace, levels: list[int], wanted: list[Any], folder: Path) -> None:
     from . import command, kernelbench
+    from .lowering import Refused
 
     rows, counts = [], {level: [0, 0] for level in levels}
     for problem in wanted:
@@ -282,7 +283,10 @@ def _kernelbench_import(options: argparse.Namespace, levels: list[int], wanted: 
             if not reason:
                 beside = folder / problem.name / "model_new.py"
                 beside.parent.mkdir(exist_ok=True)
-                beside.write_text(kernelbench.model_new(problem, outcome.result, beside.parent), encoding="utf-8")
+                try:
+                    beside.write_text(kernelbench.model_new(problem, outcome.result, beside.parent), encoding="utf-8")
+                except Refused as error:
+                    reason = str(error)
         counts[problem.level][0] += not reason
         counts[problem.level][1] += 1
         rows.append((problem, reason))
