@@ -28,6 +28,7 @@ TOLERANCE = {torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 1e-2}  # 
 SEED, TRIALS = 42, 2
 ROUNDS, TIMED_SECONDS = (5, 30), 0.5  # least and most; what the rounds of one problem may take
 PROBLEM_SECONDS = 90.0  # after which a problem is given up, with its process
+GRACE_SECONDS = 40.0  # for what is being compiled when the time for that is over
 _DEVICE, _START = "cuda", "spawn"
 CONVOLUTIONS = ("conv", "conv_transpose")
 
@@ -347,26 +348,40 @@ class Crew:
             process.join()
 
 
-def compile_all(crew: Crew, problems: Sequence[Problem], deadline: float) -> dict[str, int]:
-    """Whoever is free takes the next, until the deadline; who has which."""
-    waiting, owner, busy = list(problems)[::-1], {}, {}
-    while waiting or busy:
+class Owners:
+    """Which process has what compiled. lost: what those that died had; Inductor's cache still knows it."""
+
+    def __init__(self) -> None:
+        self.of: dict[str, int] = {}
+        self.lost: set[str] = set()
+
+    def dies(self, index: int) -> None:
+        self.lost |= {name for name, i in self.of.items() if i == index}
+        self.of = {name: i for name, i in self.of.items() if i != index}
+
+
+def compile_all(crew: Crew, problems: Sequence[Problem], deadline: float) -> Owners:
+    """Whoever is free takes the next, until the deadline."""
+    waiting, owners, busy = list(problems)[::-1], Owners(), {}
+    while True:
         for i in range(len(crew.members)):
             if i not in busy and waiting and time.monotonic() < deadline:
                 busy[i] = waiting.pop()
                 crew.ask(i, "compile", busy[i])
         if not busy:
-            break
+            return owners
         ready = multiprocessing.connection.wait([crew.members[i][1] for i in busy], timeout=1)
         for i in [i for i in busy if crew.members[i][1] in ready]:
             if crew.answer(i, 0) is not None:
-                owner[busy[i].name] = i
+                owners.of[busy[i].name] = i
+            else:
+                owners.dies(i)
             del busy[i]
-        if time.monotonic() > deadline + PROBLEM_SECONDS:
+        if time.monotonic() > deadline + GRACE_SECONDS:
             for i in busy:
                 crew.replace(i)
-            break
-    return owner
+                owners.dies(i)
+            return owners
 
 
 def measure_all(
@@ -379,24 +394,22 @@ def measure_all(
     with tempfile.TemporaryDirectory(prefix="mirage-times.") as place:
         crew = Crew(plan, max(1, min(workers, len(problems))), os.path.join(place, "lock"))
         try:
-            owner: dict[str, int] = {}
-            lost: set[str] = set()  # whose processes died: compiled again, from Inductor's cache
+            owners = Owners()
             if plan.compile:
-                owner = compile_all(crew, problems, begin + seconds * 0.45)
-                print(f"torch.compile: {len(owner)} of {len(problems)}, {time.monotonic() - begin:.0f} s", flush=True)
+                owners = compile_all(crew, problems, begin + seconds * 0.45)
+                print(f"torch.compile: {len(owners.of)} of {len(problems)}, {time.monotonic() - begin:.0f} s", flush=True)
             for problem in problems:
                 if time.monotonic() - begin > seconds:
                     print(f"out of time ahead of {problem.name}", flush=True)
                     break
-                i = owner.get(problem.name, 0)
-                crew.ask(i, "both" if problem.name in lost else "measure", problem)
+                i = owners.of.get(problem.name, 0)
+                crew.ask(i, "both" if problem.name in owners.lost else "measure", problem)
                 row = crew.answer(i, PROBLEM_SECONDS)
                 if row is None or "CUDA error" in row.get("failed", ""):
                     if row is not None:
                         crew.replace(i)  # its context is of no more use
                     row = row or {"problem": problem.name, "file": problem.path.name, "failed": "its process died or hung"}
-                    lost |= {name for name, j in owner.items() if j == i}
-                    owner = {name: j for name, j in owner.items() if j != i}
+                    owners.dies(i)
                 row["convolution"] = is_convolution(plan.folder / f"{problem.name}.json")
                 rows.append(row)
                 with rows_path.open("a", encoding="utf-8") as file:
