@@ -16,7 +16,7 @@ using namespace mirage::test;
 namespace {
 
 /// A weight that some functions of inputs make, transposed, perhaps read elsewhere as well, times x.
-Graph random_program(uint64_t seed) {
+Graph scaled_program(uint64_t seed) {
   Rng rng(seed);
   Builder b(Level::kKernel);
   const auto pick = [&](std::vector<int64_t> of) { return of[rng.below(of.size())]; };
@@ -31,7 +31,7 @@ Graph random_program(uint64_t seed) {
     const uint64_t kind = rng.below(6);
     const Dims beside = kind == 0 ? shaped(cols, 1) : kind == 1 ? Dims{depth} : kind == 2 ? Dims{1, depth} : shaped(cols, depth);
     if (kind < 4) w = b.map(rng.below(2) ? MapFn::kMul : MapFn::kSub, {w, b.add_input(params++, {DType::kF32, beside})});
-    else if (kind == 4) w = b.map(MapFn::kAdd, {w, b.add(Const{0.5}, {})});
+    else if (kind == 4) w = b.map(MapFn::kAdd, {w, b.add(Const{0.5, {}}, {})});
     else w = b.map(MapFn::kMul, {w, all[rng.below(all.size())]});
     all.push_back(w);
   }
@@ -46,17 +46,17 @@ Graph random_program(uint64_t seed) {
   return remove_dead(b.graph());
 }
 
-std::optional<Graph> turned(const char* body) {
+std::optional<Graph> turned_graph(const char* body) {
   const auto g = parse_graph(std::string("kernel k { ") + body + " }");
   INFO((g ? "" : g.errors().front().text));
   REQUIRE(g.ok());
   return settled_transposes(*g);
 }
-std::string text(const char* body) {
-  const auto out = turned(body);
+std::string turned_text(const char* body) {
+  const auto out = turned_graph(body);
   return out ? print(*out, "k") : "";
 }
-std::string printed(const char* body) {
+std::string printed_graph(const char* body) {
   const auto g = parse_graph(std::string("kernel k { ") + body + " }");
   INFO((g ? "" : g.errors().front().text));
   REQUIRE(g.ok());
@@ -68,7 +68,7 @@ std::string printed(const char* body) {
 TEST_CASE("programs compute the same with their transposes moved, folded or not") {
   int changed = 0;
   for (uint64_t seed = 0; seed < 2000; seed++) {
-    const Graph g = random_program(seed);
+    const Graph g = scaled_program(seed);
     std::vector<ValueId> to;
     const auto out = settled_transposes(g, nullptr, &to);
     if (!out) continue;
@@ -104,24 +104,24 @@ TEST_CASE("programs compute the same with their transposes moved, folded or not"
 }
 
 TEST_CASE("scaled weights stored [out, in] are scaled as they are read") {
-  CHECK(text("%x = input 0 : f16[8,64] %w = input 1 : f16[96,64] %s = input 2 : f16[96,1] %y = matmul %x (transpose (1,0) (mul %w %s)) "
+  CHECK(turned_text("%x = input 0 : f16[8,64] %w = input 1 : f16[96,64] %s = input 2 : f16[96,1] %y = matmul %x (transpose (1,0) (mul %w %s)) "
              "output 0 %y : f16") ==
-        printed("%x = input 0 : f16[8,64] %w = input 1 : f16[96,64] %s = input 2 : f16[96,1] %a = transpose (1,0) %w %b = transpose (1,0) "
+        printed_graph("%x = input 0 : f16[8,64] %w = input 1 : f16[96,64] %s = input 2 : f16[96,1] %a = transpose (1,0) %w %b = transpose (1,0) "
                 "%s %p = mul %a %b %y = matmul %x %p output 0 %y : f16"));
   // What has fewer dimensions gets those that it broadcasts along.
-  CHECK(text("%x = input 0 : f16[8,64] %w = input 1 : f16[96,64] %s = input 2 : f16[64] %y = matmul %x (transpose (1,0) (mul %w %s)) "
+  CHECK(turned_text("%x = input 0 : f16[8,64] %w = input 1 : f16[96,64] %s = input 2 : f16[64] %y = matmul %x (transpose (1,0) (mul %w %s)) "
              "output 0 %y : f16") ==
-        printed("%x = input 0 : f16[8,64] %w = input 1 : f16[96,64] %s = input 2 : f16[64] %a = transpose (1,0) %w %c = reshape [1,64] %s "
+        printed_graph("%x = input 0 : f16[8,64] %w = input 1 : f16[96,64] %s = input 2 : f16[64] %a = transpose (1,0) %w %c = reshape [1,64] %s "
                 "%b = transpose (1,0) %c %p = mul %a %b %y = matmul %x %p output 0 %y : f16"));
   // A stored weight, a computed value, a weight that somebody else reads, a transpose that no product reads.
-  CHECK(text("%x = input 0 : f16[8,64] %w = input 1 : f16[96,64] %y = matmul %x (transpose (1,0) %w) output 0 %y : f16").empty());
-  CHECK(text("%x = input 0 : f16[8,64] %w = input 1 : f16[96,64] %n = reduce.sum 1 %w %y = matmul %x (transpose (1,0) (mul %w %n)) output "
+  CHECK(turned_text("%x = input 0 : f16[8,64] %w = input 1 : f16[96,64] %y = matmul %x (transpose (1,0) %w) output 0 %y : f16").empty());
+  CHECK(turned_text("%x = input 0 : f16[8,64] %w = input 1 : f16[96,64] %n = reduce.sum 1 %w %y = matmul %x (transpose (1,0) (mul %w %n)) output "
              "0 %y : f16")
             .empty());
-  CHECK(text("%x = input 0 : f16[8,64] %w = input 1 : f16[96,64] %m = exp %w %y = matmul %x (transpose (1,0) %m) output 0 %y : f16 output "
+  CHECK(turned_text("%x = input 0 : f16[8,64] %w = input 1 : f16[96,64] %m = exp %w %y = matmul %x (transpose (1,0) %m) output 0 %y : f16 output "
              "1 %m : f16")
             .empty());
-  CHECK(text("%w = input 0 : f16[96,64] output 0 (transpose (1,0) (exp %w)) : f16").empty());
+  CHECK(turned_text("%w = input 0 : f16[96,64] output 0 (transpose (1,0) (exp %w)) : f16").empty());
 }
 
 TEST_CASE("what may be kept in 16 bits keeps its dtype behind a moved transpose") {
