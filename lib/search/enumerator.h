@@ -51,6 +51,7 @@ class Enumerator {
   Queued* next_of(std::vector<Queued>& queue) const;
   bool is_superfluous(const Queued& q, const std::vector<Queued>& queue) const;
   bool computes_larger_operand(const BlockCandidate& c) const;
+  bool all_compute_larger_operand(const std::vector<BlockCandidate>& all) const;
   /// The splits of a problem that are searched, and what closes the others.
   struct Opened { Splits splits; std::vector<Split> too_large; int max_block_ops = 0; std::vector<std::shared_ptr<SplitSearch>> searches; };
   Opened open(const Problem& problem, const SplitOptions& which) const;

@@ -177,6 +177,10 @@ bool Enumerator::computes_larger_operand(const BlockCandidate& c) const {
   return false;
 }
 
+bool Enumerator::all_compute_larger_operand(const std::vector<BlockCandidate>& all) const {
+  return std::all_of(all.begin(), all.end(), [&](const BlockCandidate& c) { return computes_larger_operand(c); });
+}
+
 void Enumerator::search_splits(const Problem& problem, SplitOptions which, std::vector<Solution>& all, const SolutionSink& sink) {
   std::vector<Queued> queue;
   enqueue(problem, which, queue);
@@ -220,8 +224,7 @@ void Enumerator::search_splits(const Problem& problem, SplitOptions which, std::
     Outcome o = take(s, ideas, StepKind::kIdeas);
     if (!o.reached && !next->is_last) continue;
     const int64_t before = report_.verified;
-    const bool may_improve = !next->is_last && std::all_of(o.candidates.begin(), o.candidates.end(),
-                                                           [&](const BlockCandidate& c) { return computes_larger_operand(c); });
+    const bool may_improve = !next->is_last && all_compute_larger_operand(o.candidates);
     hand_out(*s, std::move(o.candidates));
     // what was beaten by graphs that did not pass
     if (options_.dominance && kernels_now_ == 1 && report_.verified == before && !s->settled && !stopped())

@@ -3,7 +3,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "ir/transposes.h"
+#include "ir/fold/transposes.h"
 #include "mirage/ir/eval.h"
 #include "mirage/ir/fold.h"
 #include "mirage/spec/text.h"
@@ -46,17 +46,17 @@ Graph scaled_program(uint64_t seed) {
   return remove_dead(b.graph());
 }
 
-std::optional<Graph> turned_graph(const char* body) {
+std::optional<Graph> moved(const char* body) {
   const auto g = parse_graph(std::string("kernel k { ") + body + " }");
   INFO((g ? "" : g.errors().front().text));
   REQUIRE(g.ok());
   return settled_transposes(*g);
 }
-std::string turned_text(const char* body) {
-  const auto out = turned_graph(body);
+std::string turned(const char* body) {
+  const auto out = moved(body);
   return out ? print(*out, "k") : "";
 }
-std::string printed_graph(const char* body) {
+std::string shown(const char* body) {
   const auto g = parse_graph(std::string("kernel k { ") + body + " }");
   INFO((g ? "" : g.errors().front().text));
   REQUIRE(g.ok());
@@ -104,24 +104,26 @@ TEST_CASE("programs compute the same with their transposes moved, folded or not"
 }
 
 TEST_CASE("scaled weights stored [out, in] are scaled as they are read") {
-  CHECK(turned_text("%x = input 0 : f16[8,64] %w = input 1 : f16[96,64] %s = input 2 : f16[96,1] %y = matmul %x (transpose (1,0) (mul %w %s)) "
-             "output 0 %y : f16") ==
-        printed_graph("%x = input 0 : f16[8,64] %w = input 1 : f16[96,64] %s = input 2 : f16[96,1] %a = transpose (1,0) %w %b = transpose (1,0) "
-                "%s %p = mul %a %b %y = matmul %x %p output 0 %y : f16"));
+  CHECK(turned("%x = input 0 : f16[8,64] %w = input 1 : f16[96,64] %s = input 2 : f16[96,1] %y = matmul %x (transpose (1,0) (mul %w %s)) "
+               "output 0 %y : f16") ==
+        shown("%x = input 0 : f16[8,64] %w = input 1 : f16[96,64] %s = input 2 : f16[96,1] %a = transpose (1,0) %w %b = transpose (1,0) "
+              "%s %p = mul %a %b %y = matmul %x %p output 0 %y : f16"));
   // What has fewer dimensions gets those that it broadcasts along.
-  CHECK(turned_text("%x = input 0 : f16[8,64] %w = input 1 : f16[96,64] %s = input 2 : f16[64] %y = matmul %x (transpose (1,0) (mul %w %s)) "
-             "output 0 %y : f16") ==
-        printed_graph("%x = input 0 : f16[8,64] %w = input 1 : f16[96,64] %s = input 2 : f16[64] %a = transpose (1,0) %w %c = reshape [1,64] %s "
-                "%b = transpose (1,0) %c %p = mul %a %b %y = matmul %x %p output 0 %y : f16"));
+  CHECK(turned("%x = input 0 : f16[8,64] %w = input 1 : f16[96,64] %s = input 2 : f16[64] %y = matmul %x (transpose (1,0) (mul %w %s)) "
+               "output 0 %y : f16") ==
+        shown("%x = input 0 : f16[8,64] %w = input 1 : f16[96,64] %s = input 2 : f16[64] %a = transpose (1,0) %w %c = reshape [1,64] %s "
+              "%b = transpose (1,0) %c %p = mul %a %b %y = matmul %x %p output 0 %y : f16"));
   // A stored weight, a computed value, a weight that somebody else reads, a transpose that no product reads.
-  CHECK(turned_text("%x = input 0 : f16[8,64] %w = input 1 : f16[96,64] %y = matmul %x (transpose (1,0) %w) output 0 %y : f16").empty());
-  CHECK(turned_text("%x = input 0 : f16[8,64] %w = input 1 : f16[96,64] %n = reduce.sum 1 %w %y = matmul %x (transpose (1,0) (mul %w %n)) output "
+  CHECK(turned("%x = input 0 : f16[8,64] %w = input 1 : f16[96,64] %y = matmul %x (transpose (1,0) %w) output 0 %y : f16").empty());
+  CHECK(
+      turned("%x = input 0 : f16[8,64] %w = input 1 : f16[96,64] %n = reduce.sum 1 %w %y = matmul %x (transpose (1,0) (mul %w %n)) output "
              "0 %y : f16")
-            .empty());
-  CHECK(turned_text("%x = input 0 : f16[8,64] %w = input 1 : f16[96,64] %m = exp %w %y = matmul %x (transpose (1,0) %m) output 0 %y : f16 output "
+          .empty());
+  CHECK(
+      turned("%x = input 0 : f16[8,64] %w = input 1 : f16[96,64] %m = exp %w %y = matmul %x (transpose (1,0) %m) output 0 %y : f16 output "
              "1 %m : f16")
-            .empty());
-  CHECK(turned_text("%w = input 0 : f16[96,64] output 0 (transpose (1,0) (exp %w)) : f16").empty());
+          .empty());
+  CHECK(turned("%w = input 0 : f16[96,64] output 0 (transpose (1,0) (exp %w)) : f16").empty());
 }
 
 TEST_CASE("what may be kept in 16 bits keeps its dtype behind a moved transpose") {
@@ -130,7 +132,8 @@ TEST_CASE("what may be kept in 16 bits keeps its dtype behind a moved transpose"
       "%y = matmul %x %t output 0 %y : f16 }");
   REQUIRE(g.ok());
   std::vector<DType> kept(static_cast<size_t>(g->num_values()), DType::kReal);
-  for (NodeId n = 0; n < g->num_nodes(); n++) if (g->form<Map>(n)) kept[static_cast<size_t>(g->node(n).first_value)] = DType::kF16;
+  for (NodeId n = 0; n < g->num_nodes(); n++)
+    if (g->form<Map>(n)) kept[static_cast<size_t>(g->node(n).first_value)] = DType::kF16;
   const auto out = settled_transposes(*g, &kept);
   REQUIRE(out);
   REQUIRE(kept.size() == static_cast<size_t>(out->num_values()));

@@ -1,6 +1,6 @@
 // Transposes before elementwise functions of inputs; see the header. A value is moved if maps and constants alone make it of inputs and
 // their views, and nothing reads it, or what it is made of on the way, but that transpose: nothing is computed twice.
-#include "ir/transposes.h"
+#include "ir/fold/transposes.h"
 
 #include <algorithm>
 #include <map>
@@ -24,7 +24,8 @@ class Transposes {
       is_loaded_[at(node.first_value)] =
           g.form<Input>(n) || g.form<Const>(n) || (is_made && std::all_of(node.operands.begin(), node.operands.end(), loaded));
     }
-    for (NodeId n = 0; n < g.num_nodes(); n++) if (g.form<Transpose>(n)) choose(n);
+    for (NodeId n = 0; n < g.num_nodes(); n++)
+      if (g.form<Transpose>(n)) choose(n);
   }
   bool any() const { return !moved_.empty(); }
 
@@ -40,11 +41,16 @@ class Transposes {
     const auto now = [&](ValueId v) { return v >= 0 ? alive[at(v)] : -1; };
     if (kept && !kept->empty()) {
       std::vector<DType> types(at(out.num_values()), DType::kReal);
-      for (size_t v = 0; v < made.size(); v++) if (now(made[v]) >= 0) types[at(now(made[v]))] = (*kept)[v];
-      for (const auto& [old, value] : pushed_) if (now(value) >= 0) types[at(now(value))] = (*kept)[at(old)];
+      for (size_t v = 0; v < made.size(); v++)
+        if (now(made[v]) >= 0) types[at(now(made[v]))] = (*kept)[v];
+      for (const auto& [old, value] : pushed_)
+        if (now(value) >= 0) types[at(now(value))] = (*kept)[at(old)];
       *kept = std::move(types);
     }
-    if (to) { to->clear(); for (ValueId v : made) to->push_back(now(v)); }
+    if (to) {
+      to->clear();
+      for (ValueId v : made) to->push_back(now(v));
+    }
     return out;
   }
 
@@ -67,7 +73,8 @@ class Transposes {
       for (ValueId o : g_.node(m).operands) open.push_back(o);
     }
     for (NodeId m : inner)
-      for (NodeId u : users_[at(g_.node(m).first_value)]) if (u != n && !inner.count(u)) return;
+      for (NodeId u : users_[at(g_.node(m).first_value)])
+        if (u != n && !inner.count(u)) return;
     if (inner.empty()) return;
     inner_.insert(inner.begin(), inner.end());
     moved_.emplace(n, std::move(inner));
@@ -87,7 +94,7 @@ class Transposes {
     const Transpose t = *g_.form<Transpose>(n);
     const int rank = g_.dims(g_.node(n).first_value).rank();
     std::map<ValueId, ValueId> done;
-    for (NodeId m : inner) {   // operands first
+    for (NodeId m : inner) {  // operands first
       std::vector<ValueId> operands;
       for (ValueId o : g_.node(m).operands) {
         auto it = done.find(o);
@@ -103,10 +110,10 @@ class Transposes {
 
   const Graph& g_;
   const std::vector<std::vector<NodeId>> users_;
-  std::vector<bool> is_loaded_;                   ///< inputs and constants, and what maps and views make of them
-  std::map<NodeId, std::set<NodeId>> moved_;      ///< per transpose that goes: the maps that it moves in front of
+  std::vector<bool> is_loaded_;               ///< inputs and constants, and what maps and views make of them
+  std::map<NodeId, std::set<NodeId>> moved_;  ///< per transpose that goes: the maps that it moves in front of
   std::set<NodeId> inner_;
-  std::vector<std::pair<ValueId, ValueId>> pushed_;   ///< value of g, its transpose in the new graph
+  std::vector<std::pair<ValueId, ValueId>> pushed_;  ///< value of g, its transpose in the new graph
 };
 
 }  // namespace

@@ -7,10 +7,10 @@
 #include <numeric>
 #include <utility>
 
-#include "ir/fold_groups.h"
-#include "ir/slices.h"
-#include "ir/transposes.h"
-#include "ir/unrepeat.h"
+#include "ir/fold/fold_groups.h"
+#include "ir/fold/slices.h"
+#include "ir/fold/transposes.h"
+#include "ir/fold/unrepeat.h"
 
 namespace mirage {
 namespace {
