@@ -350,3 +350,25 @@ TEST_CASE("a window that meets positions of a fixed number keeps its extent", "[
   for (const Diagnostic& d : r.diagnostics) UNSCOPED_INFO(render(d, ""));
   CHECK(r.exit == ExitCode::kOk);
 }
+
+TEST_CASE("a product whose operands both lie across the reduction is a tile behind a copy", "[bugs]") {
+  // The general block kernel took 458 us on an H200 where cuBLAS takes 170.
+  const Program p = program(
+      R"({"name": "across", "inputs": {"a": {"shape": [8192, 2048], "dtype": "bfloat16"}, "b": {"shape": [8192, 4096], "dtype": "bfloat16"}}, "outputs": {"y": {"dtype": "bfloat16"}},
+ "nodes": [{"op": "matmul", "inputs": ["a", "b"], "output": "y", "attrs": {"transpose_a": true}}]})");
+  const Planned planned = make_plan(p, p.graph, target());
+  REQUIRE(planned.plan);
+  REQUIRE(planned.plan->kernels.size() == 2);
+  CHECK(std::holds_alternative<std::shared_ptr<const TilePlan>>(planned.plan->kernels.back().body));
+  Options o;
+  o.states = 20'000;
+  o.gate = "emulate";
+  Trace trace;
+  const CompileResult r = compile(
+      o,
+      {"bug.json",
+       R"({"name": "across", "inputs": {"a": {"shape": [2048, 1024], "dtype": "float16"}, "b": {"shape": [2048, 2048], "dtype": "float16"}}, "outputs": {"y": {"dtype": "float16"}},
+ "nodes": [{"op": "matmul", "inputs": ["a", "b"], "output": "y", "attrs": {"transpose_a": true}}]})"},
+      trace);
+  CHECK(r.exit == ExitCode::kOk);
+}
