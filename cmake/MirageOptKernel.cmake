@@ -12,7 +12,7 @@
 #   FROZEN      --frozen: nothing is decided anew
 #   STATIC      a static library, for which the consumer links the CUDA runtime (CUDAToolkit is looked for) and that of C++ (a program in
 #               C, too); else a shared one that brings its own
-#               (--allow-cublas among OPTIONS: CUDAToolkit is looked for in any case, for cublasLt)
+#               (--allow-cublas among OPTIONS: CUDAToolkit is looked for in any case, for cublasLt, whose folder goes into RUNPATH)
 #   OPTIONS     further words of the command line; @FILE is relative to the current source folder
 # It is built again when the spec, the lock, a response file or mirage-opt changes, and not otherwise. Installed are library, header and
 # TARGETConfig.cmake (component TARGET), which may be moved together.
@@ -30,10 +30,13 @@ function(_mirage_opt_ask_name out spec)
   set(${out} "${name}" PARENT_SCOPE)
 endfunction()
 
-# The imported library that stands for the built file, with what it is linked with.
+# The imported library that stands for the built file, with what it is linked with. cublas: the path of libcublasLt, or "".
 function(_mirage_opt_import target name dir file is_static cublas)
   if(is_static)
     add_library(${target} STATIC IMPORTED GLOBAL)
+    if(cublas)
+      set(cublas CUDA::cublasLt)
+    endif()
     set_property(TARGET ${target} PROPERTY INTERFACE_LINK_LIBRARIES CUDA::cudart_static ${cublas} stdc++)
   else()
     add_library(${target} SHARED IMPORTED GLOBAL)
@@ -52,10 +55,14 @@ function(_mirage_opt_install target name dir file is_static cublas)
     set(MIRAGE_KIND STATIC)
     set(MIRAGE_EXTRA "include(CMakeFindDependencyMacro)\nfind_dependency(CUDAToolkit)\n")
     string(APPEND MIRAGE_EXTRA "set_property(TARGET ${target}::${target} PROPERTY INTERFACE_LINK_LIBRARIES CUDA::cudart_static ")
-    string(APPEND MIRAGE_EXTRA "${cublas} stdc++)")
+    if(cublas)
+      string(APPEND MIRAGE_EXTRA "CUDA::cublasLt ")
+    endif()
+    string(APPEND MIRAGE_EXTRA "stdc++)")
   elseif(cublas)
-    string(PREPEND MIRAGE_EXTRA "include(CMakeFindDependencyMacro)\nfind_dependency(CUDAToolkit)\n")
-    string(APPEND MIRAGE_EXTRA "\nset_property(TARGET ${target}::${target} PROPERTY IMPORTED_LINK_DEPENDENT_LIBRARIES ${cublas})")
+    file(READ "${_MIRAGE_OPT_HERE}/MirageOptCublas.cmake.in" extra)
+    string(CONFIGURE "${extra}" extra @ONLY)
+    string(APPEND MIRAGE_EXTRA "\n${extra}")
   endif()
   set(MIRAGE_TARGET ${target})
   get_filename_component(MIRAGE_FILE "${file}" NAME)
@@ -106,9 +113,14 @@ function(mirage_opt_add_kernel target)
     list(APPEND words --frozen)
   endif()
   set(cublas)
+  set(environment)
   if("--allow-cublas" IN_LIST words)   # the library may need it, which linkers look for
     find_package(CUDAToolkit REQUIRED)
-    set(cublas CUDA::cublasLt)
+    get_target_property(cublas CUDA::cublasLt IMPORTED_LOCATION)
+    if(NOT arg_STATIC)   # nvcc's own variable: what it finds beside itself, the loader may not
+      get_filename_component(folder "${cublas}" DIRECTORY)
+      set(environment "${CMAKE_COMMAND}" -E env "NVCC_APPEND_FLAGS=$ENV{NVCC_APPEND_FLAGS} -Xlinker -rpath=${folder}")
+    endif()
   endif()
   set(emit cu,h,graph,python,makefile,report,html,certificate)
   set(build)
@@ -121,7 +133,8 @@ function(mirage_opt_add_kernel target)
     string(APPEND emit ",so")
   endif()
   add_custom_command(OUTPUT "${file}" "${dir}/${name}.h"
-    COMMAND "${MIRAGE_OPT_EXECUTABLE}" -q "${spec}" -o "${dir}" --emit ${emit} ${words} -MD -MF "${dir}/${name}.d" -MT "${file}" ${build}
+    COMMAND ${environment} "${MIRAGE_OPT_EXECUTABLE}" -q "${spec}" -o "${dir}" --emit ${emit} ${words}
+      -MD -MF "${dir}/${name}.d" -MT "${file}" ${build}
     DEPENDS "${spec}" "${MIRAGE_OPT_EXECUTABLE}" DEPFILE "${dir}/${name}.d" COMMENT "mirage-opt: ${name} (${target})" VERBATIM)
   add_custom_target(${target}_mirage_opt ALL DEPENDS "${file}" "${dir}/${name}.h")
   _mirage_opt_import(${target} ${name} "${dir}" "${file}" "${arg_STATIC}" "${cublas}")

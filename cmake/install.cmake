@@ -67,6 +67,7 @@ configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/mirage-optConfig.cmake
 write_basic_package_version_file(${share}/mirage-optConfigVersion.cmake VERSION ${PROJECT_VERSION} COMPATIBILITY SameMinorVersion)
 install(FILES ${share}/mirage-optConfig.cmake ${share}/mirage-optConfigVersion.cmake
   ${PROJECT_SOURCE_DIR}/cmake/MirageOptKernel.cmake ${PROJECT_SOURCE_DIR}/cmake/MirageOptKernelConfig.cmake.in
+  ${PROJECT_SOURCE_DIR}/cmake/MirageOptCublas.cmake.in
   DESTINATION ${package} COMPONENT command)
 
 if(NOT MIRAGE_BUNDLE)

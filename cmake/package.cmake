@@ -28,7 +28,8 @@ they may win.")
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME libmirage-dev)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS
-  "mirage-opt (= ${PROJECT_VERSION}-${CPACK_DEBIAN_PACKAGE_RELEASE}), libfmt-dev, libspdlog-dev, libxxhash-dev, libz3-dev")
+  "mirage-opt (= ${PROJECT_VERSION}-${CPACK_DEBIAN_PACKAGE_RELEASE}), libfmt-dev, libspdlog-dev, libxxhash-dev, libz3-dev, \
+pkgconf | pkg-config")   # mirage-optConfig.cmake finds some of these by it
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SHLIBDEPS OFF)
 set(CPACK_COMPONENT_DEVELOPMENT_DESCRIPTION "superoptimizer for tensor programs, as a C++ library
 The static library libmirage with its headers, CMake targets and pkg-config

@@ -29,7 +29,7 @@ def setUpModule():
     shutil.copy(ROOT / "test" / "examples" / "nvcc_stub.sh", WORK / "bin" / "nvcc")
     for component in ("command", "development"):
         subprocess.run(["cmake", "--install", BUILD, "--prefix", PREFIX, "--component", component], check=True, capture_output=True)
-    ENVIRONMENT = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MIRAGE_OPT")}
+    ENVIRONMENT = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MIRAGE_OPT", "NVCC_APPEND_FLAGS")}
     ENVIRONMENT["PATH"] = f"{WORK / 'bin'}:{PREFIX / 'bin'}:{os.environ['PATH']}"
     ENVIRONMENT["PYTHONPATH"] = str(ROOT / "lib" / "python")
     ENVIRONMENT["STUB_LOG"] = str(WORK / "stub.log")
@@ -143,6 +143,68 @@ class Examples(unittest.TestCase):
         )
         said = run("cmake", "-S", self.folder / "user", "-B", self.folder / "user" / "build", f"-Dgated_DIR={config.parent}")
         self.assertIn(f"at {config.parent.parent.parent / 'libgated.so'}", said)
+
+    def toolkit(self):
+        """What CMake takes for a CUDA Toolkit, where neither linker nor loader looks."""
+        root = self.folder / "toolkit"
+        for folder in ("bin", "include", "lib64"):
+            (root / folder).mkdir(parents=True)
+        shutil.copy(WORK / "bin" / "nvcc", root / "bin")
+        (root / "include" / "cuda_runtime.h").touch()
+        (self.folder / "empty.c").write_text("int cublasLtCreate(void) { return 0; }\n")
+        for name in ("cudart", "cublasLt"):
+            library = root / "lib64" / f"lib{name}.so"
+            run("cc", "-shared", "-fPIC", f"-Wl,-soname=lib{name}.so.9", "-o", f"{library}.9", self.folder / "empty.c")
+            library.symlink_to(f"lib{name}.so.9")
+        return root
+
+    def test_cmake_library_with_cublas_works_where_it_was_moved(self):
+        toolkit = self.toolkit()
+        shape = {"shape": [4096, 4096], "dtype": "float16"}
+        node = {"op": "matmul", "inputs": ["x", "w"], "output": "y"}
+        spec = {"name": "product", "inputs": {"x": shape, "w": shape}, "outputs": {"y": shape}, "nodes": [node]}
+        (self.folder / "product.json").write_text(json.dumps(spec))
+        small = {**spec, "name": "small", "inputs": {"x": {**shape, "shape": [8, 512]}, "w": {**shape, "shape": [512, 64]}}}
+        (self.folder / "small.json").write_text(json.dumps({**small, "outputs": {"y": {**shape, "shape": [8, 64]}}}))
+        kernels = self.folder / "kernels"
+        kernels.mkdir()
+        options = " ".join(["--allow-cublas", *QUICK])
+        (kernels / "CMakeLists.txt").write_text(
+            "cmake_minimum_required(VERSION 3.22)\nproject(kernels LANGUAGES C)\nfind_package(mirage-opt REQUIRED)\n"
+            + "".join(f"mirage_opt_add_kernel({n} SPEC ../{n}.json OPTIONS {options})\n" for n in ("product", "small"))
+        )
+        build, moved, stub = self.folder / "build", self.folder / "moved", {"STUB_TOOLKIT": str(toolkit)}
+        run("cmake", "-S", kernels, "-B", build, f"-DCMAKE_PREFIX_PATH={PREFIX}", f"-DCUDAToolkit_ROOT={toolkit}", **stub)
+        run("cmake", "--build", build, **stub)
+        self.assertEqual(built(), ["libproduct.so", "libsmall.so"])
+        run("cmake", "--install", build, "--prefix", self.folder / "installed")
+        os.rename(self.folder / "installed", moved)
+        shutil.rmtree(build)
+        user = self.folder / "user"
+        user.mkdir()
+        (user / "user.c").write_text(
+            "int product_launch(void), small_launch(void); int main(void) { return product_launch() + small_launch() + 10; }"
+        )
+        (user / "CMakeLists.txt").write_text(
+            "cmake_minimum_required(VERSION 3.22)\nproject(user LANGUAGES C)\nfind_package(small REQUIRED)\n"
+            "if(CUDAToolkit_FOUND)\nmessage(FATAL_ERROR \"nothing needs it\")\nendif()\nfind_package(product REQUIRED)\n"
+            "add_executable(user user.c)\ntarget_link_libraries(user PRIVATE product::product small::small)\n"
+        )
+        needed = run("readelf", "-d", next(moved.rglob("libproduct.so")))
+        self.assertIn("libcublasLt.so.9", needed)
+        self.assertNotIn("libcublasLt", run("readelf", "-d", next(moved.rglob("libsmall.so"))))
+        for where in ("here", "elsewhere"):  # with the toolkit where it was, and where CMake alone finds it
+            build = self.folder / where
+            run("cmake", "-S", user, "-B", build, f"-DCMAKE_PREFIX_PATH={moved}", f"-DCUDAToolkit_ROOT={toolkit}")
+            run("cmake", "--build", build)
+            run(build / "user", LD_LIBRARY_PATH=str(toolkit / "lib64") if where == "elsewhere" else "")
+            toolkit = toolkit.rename(self.folder / "other")
+
+    def test_libraries_in_a_cache_are_told_apart_by_what_nvcc_reads_itself(self):
+        command = ["mirage-opt", "-q", self.folder / "gated.json", "--cache", self.folder / "cache", *QUICK]
+        for out, flags, libraries in (("a", "", ["libgated.so"]), ("b", "", []), ("c", "-rpath=/opt", ["libgated.so"])):
+            run(*command, "-o", self.folder / out, **({"NVCC_APPEND_FLAGS": flags} if flags else {}))
+            self.assertEqual(built(), libraries)
 
     def test_cxx(self):
         build = self.folder / "build"

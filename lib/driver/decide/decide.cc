@@ -74,6 +74,7 @@ GateResult run_gate(const Program& program, const Plan& plan, const Target& targ
   if (r.kind != GateResult::Kind::kFailed) {   // what an earlier plan passed says nothing of this one
     d.gates.clear();
     d.gated = r.kind;
+    d.gated_earlier = r.earlier;
     if (!r.text.empty()) d.gates.push_back(r.text);
   }
   if (fresh && r.kind == GateResult::Kind::kNotRun && !r.text.empty()) not_done.push_back(r.text);

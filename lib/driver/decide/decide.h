@@ -38,6 +38,7 @@ struct Decision {
   std::string why;
   std::vector<std::string> gates;            ///< what the kernels passed, or why they were not asked
   GateResult::Kind gated = GateResult::Kind::kNotRun;
+  bool gated_earlier = false;   ///< GateResult::earlier
   std::optional<Partitioned> partition;        ///< where the search of the whole led to nothing, or to several kernels
   std::map<size_t, std::string> refused;     ///< per candidate: why it was not used although it is predicted to be faster
   bool is_divided = false;                   ///< its kernels are divided as measuring found fastest, now or before

@@ -297,7 +297,10 @@ class Decides {
 
   /// What a run that searched said of its decision is said of it again.
   void remember() {
-    d_.remembered = Remembered{recalled_->from, std::move(recalled_->told)};
+    const auto gate = d_.decision.gated != GateResult::Kind::kPassed ? Remembered::Gate::kNotRun
+                      : d_.decision.gated_earlier                    ? Remembered::Gate::kPassedEarlier
+                                                                     : Remembered::Gate::kPassed;
+    d_.remembered = Remembered{recalled_->from, std::move(recalled_->told), gate};
     const nlohmann::ordered_json& told = d_.remembered->told;
     if (told.is_null() || d_.measured.result) return;
     d_.decision.why = told["why"].get<std::string>();

@@ -56,8 +56,10 @@ void put_remembered(ReportJson& report, const Remembered& r) {
       report.erase("partition");
     }
   }
-  report["remembered"] = {{"from", r.from},
-                          {"what", "decided before, by " + r.from + "; verified, proved and emulated again in this run, without a search"}};
+  std::string again = r.gate == Remembered::Gate::kPassed ? "verified, proved and emulated again" : "verified and proved again";
+  again += " in this run, without a search";
+  if (r.gate == Remembered::Gate::kPassedEarlier) again += "; that its kernels passed the emulation gate is known of an earlier run";
+  report["remembered"] = {{"from", r.from}, {"what", "decided before, by " + r.from + "; " + again}};
 }
 
 }  // namespace mirage

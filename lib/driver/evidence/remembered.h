@@ -11,6 +11,7 @@ namespace mirage {
 struct Remembered {
   std::string from;               ///< "the cache", "the lock"
   nlohmann::ordered_json told;    ///< of told_of(); null: the decision was kept without it
+  enum class Gate { kNotRun, kPassed, kPassedEarlier } gate = Gate::kNotRun;   ///< the emulation gate, in this run or an earlier one
 };
 
 /// What of a report (report.json) a recalled decision cannot say anew, with the notes of the decision.

@@ -11,6 +11,7 @@ namespace mirage {
 struct GateResult {
   enum class Kind : uint8_t { kPassed, kFailed, kNotRun } kind = Kind::kNotRun;
   std::string text;     ///< what was run; what is wrong; why it was not run
+  bool earlier = false; ///< it passed in an earlier run, of which the cache knows
 };
 
 /// `compiler`: find_host_compiler(). Libraries are kept in emulation_cache() by the hash of their text.

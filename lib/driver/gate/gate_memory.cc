@@ -81,7 +81,7 @@ std::optional<GateResult> passed_before(const Options& o, const std::string& key
   if (lstat(product_path(o, kKind, key).c_str(), &info) != 0 || !S_ISREG(info.st_mode) || !is_ours_alone(info)) return std::nullopt;
   const auto text = from_cache(o, kKind, key);
   if (!text || !text->starts_with("emulated")) return std::nullopt;
-  return GateResult{GateResult::Kind::kPassed, *text};
+  return GateResult{GateResult::Kind::kPassed, *text, true};
 }
 
 void keep_passed(const Options& o, const std::string& key, const GateResult& r) {

@@ -185,7 +185,9 @@ std::string roofline_figure(const ChartJson& report) {
   for (double e = x0; e <= x1; e += 1) {
     d.svg += fmt::format("<line class=\"g\" x1=\"{0:.1f}\" y1=\"{1:.1f}\" x2=\"{0:.1f}\" y2=\"{2:.1f}\"/>", px(std::pow(10, e)), kTop,
                          kTop + kHeight);
-    d.svg += text_at(px(std::pow(10, e)), kTop + kHeight + 14, fmt::format("{:.6g}", std::pow(10, e)), "u", e == x0 ? "start" : "middle");
+    const std::string number = fmt::format("{:.6g}", std::pow(10, e));
+    const double at = px(std::pow(10, e)), most = kChartWidth - kLetters * static_cast<double>(number.size()) / 2;   // or it would be cut
+    d.svg += text_at(std::min(at, most), kTop + kHeight + 14, number, "u", e == x0 ? "start" : "middle");
   }
   for (double e = std::ceil(y0); e <= y1; e += 1) {
     d.svg += fmt::format("<line class=\"g\" x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\"/>", kLeft, py(std::pow(10, e)),

@@ -3,6 +3,7 @@
 #include "driver/toolchain/build.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <optional>
 
@@ -19,6 +20,14 @@ namespace {
 constexpr size_t kMostLookedAt = 512 << 10;              ///< bytes of all kernels' texts that are compiled to see what registers they take
 constexpr double kLookSeconds = 30;                      ///< for that
 constexpr int64_t kCompilerMemory = int64_t{24} << 30;   ///< of one process of a compiler: a runaway must not take the machine
+
+/// What nvcc adds to its command line by itself, a line per variable: libraries and facts depend on it.
+std::string nvcc_environment() {
+  std::string out;
+  for (const char* name : {"NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN"})
+    if (const char* value = std::getenv(name)) out += "\n" + std::string(name) + "=" + value;
+  return out;
+}
 
 class Builds {
  public:
@@ -72,7 +81,7 @@ class Builds {
       return;
     }
     const std::string key =
-        content_key(cu() + "\n" + target_.nvrtc_arch + "\n" + (tools_.has_nvrtc() ? tools_.nvrtc : "") + "\n" + compiler());
+        content_key(cu() + "\n" + target_.nvrtc_arch + "\n" + (tools_.has_nvrtc() ? tools_.nvrtc : nvcc_environment()) + "\n" + compiler());
     if (const auto known = from_cache(o_, "facts", key)) {
       if (const auto report = read_facts(*known)) return use_resources(*report);
     }
@@ -166,6 +175,7 @@ class Builds {
     }
     std::string made_from = cu() + "\n" + module_.files.at(module_.name + ".map") + "\n" + compiler();
     for (const std::string& a : nvcc_library_arguments(module_.name, target_, module_.links_cublas)) made_from += "\n" + a;
+    made_from += nvcc_environment();
     const std::string key = content_key(made_from), place = (std::filesystem::path(folder_.staging()) / file).string();
     // a compiler that does not say what it is may be another one
     const auto known = compiler().empty() ? std::nullopt : from_cache(o_, "lib", key);

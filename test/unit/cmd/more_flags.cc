@@ -62,6 +62,27 @@ TEST_CASE("--einsum is a spec") {
   CHECK(opt({"--einsum", "mk,kn-mn", "--check"}).exit == 2);
 }
 
+TEST_CASE("a report says of a recalled decision only what this run did") {
+  TempFolder t;
+  const std::string a = t.write("a.json", spec("one", 320)), cache = t.path + "/cache";
+  const auto what = [&](const std::vector<std::string>& words) {
+    std::vector<std::string> all = {a, "-o", t.path + "/out", kTexts, "--states", "2000"};
+    all.insert(all.end(), words.begin(), words.end());
+    REQUIRE(opt(all).exit == 0);
+    const Json report = Json::parse(t.read("out/report.json"));
+    return report.contains("remembered") ? report["remembered"]["what"].get<std::string>() : "";
+  };
+  CHECK(what({"--gate", "none", "--cache", cache}).empty());
+  CHECK(what({"--gate", "none", "--cache", cache}) ==
+        "decided before, by the cache; verified and proved again in this run, without a search");
+  if (opt({a, "-o", t.path + "/out", kTexts, "--gate", "emulate", "--states", "0"}).exit != 0) { WARN("skipped: there is no g++"); return; }
+  const std::string earlier = "; that its kernels passed the emulation gate is known of an earlier run";
+  CHECK(what({"--gate", "emulate", "--cache", cache, "--lock", t.path + "/lock"}).find(earlier) == std::string::npos);
+  CHECK(what({"--gate", "emulate", "--cache", cache}).ends_with("without a search" + earlier));
+  CHECK(what({"--gate", "emulate", "--lock", t.path + "/lock", "--no-cache"}) ==
+        "decided before, by the lock; verified, proved and emulated again in this run, without a search");
+}
+
 TEST_CASE("a lock pins the decision, and --frozen asks for one") {
   TempFolder t;
   const std::string a = t.write("a.json", spec("one", 320)), lock = t.path + "/lock.json";

@@ -47,6 +47,9 @@ TEST_CASE("a library with a product by cuBLASLt says so, links it and launches n
   CHECK(has(m, "two.cu", R"({\"name\":\"two_k0_cublas\",\"library\":\"cuBLASLt\"})"));
   CHECK(has(m, "Makefile", "two.cu -lcublasLt\n"));
   CHECK(has(m, "CMakeLists.txt", "target_link_libraries(two PRIVATE cublasLt)"));
+  CHECK(has(m, "CMakeLists.txt", "APPEND PROPERTY INSTALL_RPATH \"${two_CUBLAS}\""));
+  CHECK(has(m, "CMakeLists.txt", "install(EXPORT twoTargets"));
+  CHECK(has(m, "CMakeLists.txt", "find_package(CUDAToolkit QUIET)"));
   CHECK(has(m, "two.pc", "Libs.private: -lcublasLt"));
   CHECK(has(m, "two.solution.json", R"("dependencies": ["cublas"])"));
   CHECK(has(m, "two_kernelbench.py", "\"-lcublasLt\""));

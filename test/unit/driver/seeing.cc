@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <map>
+#include <regex>
 #include <set>
 
 #include <nlohmann/json.hpp>
@@ -10,6 +11,7 @@
 #include "driver/proof/algebra_rules.h"
 #include "driver/proof/algebra_steps.h"
 #include "driver/report/drawing.h"
+#include "driver/report/figures.h"
 #include "driver/decide/fit_limits.h"
 #include "driver/evidence/remembered.h"
 #include "mirage/driver/compile.h"
@@ -163,6 +165,21 @@ TEST_CASE("the steps from a program to its muGraph are named, and the last is th
   for (const auto& a : j["alternatives"]) CHECK(a.contains("lost") == !a["chosen"].get<bool>());   // each with the reason
   CHECK(j["result"]["roofline_us"].get<double>() < j["result"]["predicted_us"].get<double>());
   for (const auto& k : j["result"]["kernels"]) CHECK(!k["timeline"]["steps"].empty());
+}
+
+TEST_CASE("the numbers below a roofline stay within the drawing") {
+  using Json = nlohmann::ordered_json;
+  for (const double intensity : {0.02, 30.0, 1365.0, 12345.0, 1234567.0}) {   // operations per byte
+    const Json kernel = {{"bytes", 1e6}, {"flops", 1e6 * intensity}, {"predicted_us", 1e6 * intensity / 7e8}};
+    const std::string figure = roofline_figure({{"roofline", {{"dram_bytes_per_us", 4.3e6}, {"tensor_flops_per_us", 7.9e8}}},
+                                                {"result", {{"kernels", Json::array({kernel})}}}});
+    REQUIRE(figure.find("viewBox=\"0 0 401 ") != std::string::npos);
+    const std::regex number(R"re(<text class="u" x="([0-9.]+)" y="[0-9.]+" text-anchor="middle">([0-9.e+-]+)</text>)re");
+    int seen = 0;
+    for (auto at = std::sregex_iterator(figure.begin(), figure.end(), number); at != std::sregex_iterator(); ++at, seen++)
+      CHECK(std::stod((*at)[1]) + 7.2 * static_cast<double>((*at)[2].length()) / 2 <= 400.1);
+    CHECK(seen >= 3);
+  }
 }
 
 TEST_CASE("which limit of which graph, and what would change it") {
