@@ -6,6 +6,7 @@
 #include "mirage/plan/alternatives.h"
 #include "mirage/plan/stream.h"
 #include "mirage/spec/text.h"
+#include "unit/codegen/module_fixture.h"
 
 using namespace mirage;
 using namespace mirage::test;
@@ -77,4 +78,12 @@ TEST_CASE("rows that are longer than the reduction are reduced whole beside prep
           "nodes": [{"op": "max", "inputs": ["x"], "output": "m", "attrs": {"axis": -1, "keepdim": true}}, {"op": "max", "inputs": ["z"], "output": "n", "attrs": {"axis": -1, "keepdim": true}},
                     {"op": "add", "inputs": ["m", "n"], "output": "o"}, {"op": "sub", "inputs": ["x", "o"], "output": "c"}, {"op": "exp", "inputs": ["c"], "output": "e"}, {"op": "matmul", "inputs": ["e", "w"], "output": "y"}]})",
       "long_rows", [](const StreamPlan& s) { return s.hold_early; });
+}
+
+TEST_CASE("a kernel whose dynamic and static shared memory pass 48 KB together asks for it", "[bugs]") {
+  // KernelBench's level2_28 on an H200: a row kernel with 49152 bytes and the scratch of its reductions was refused by each launch.
+  fixture::Made made = fixture::two_kernels();
+  made.kernels[0].smem_bytes = 48 * 1024;
+  const std::string cu = fixture::assemble(made).files.at("demo.cu");
+  CHECK(cu.find("&map_0), cudaFuncAttributeMaxDynamicSharedMemorySize, 49152") != std::string::npos);
 }

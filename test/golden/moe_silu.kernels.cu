@@ -298,7 +298,7 @@ inline int check_device(int device) {
 }
 
 inline int set_attributes() {
-  // no kernel needs more than 48 KB of shared memory
+  // no kernel needs more than 40 KB of dynamic shared memory
   return kSuccess;
 }
 

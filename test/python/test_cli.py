@@ -125,6 +125,8 @@ class CommandLine(Case):
             (("export", broken + ":A"), 3, "cannot be imported: ModuleNotFoundError"),
             (("export", model + ":Blok"), 3, "did you mean Block?"),
             (("export", model + ":Broken"), 3, "cannot be made: ValueError: no such size"),
+            (("export", model + ":Unlike"), 3, "there is no Unlike in it; it has Block"),
+            (("export", model + ":get_inputs"), 3, "get_inputs is of type function, and a torch.nn.Module, or its class, is expected"),
             (("export", plain + ":Block"), 2, "say the arguments of forward with --input"),
             (("export", model + ":Block", "--input", "4xa"), 2, "--input takes SHAPE[:DTYPE]"),
             (("export", model + ":Block", "--input", "4x8:float17"), 2, "there is no dtype 'float17'"),

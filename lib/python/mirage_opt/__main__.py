@@ -122,9 +122,41 @@ def _given(text: str) -> Any:
     return torch.zeros(size, dtype=kind)
 
 
+def _made(source: Any, file: str, name: str, options: argparse.Namespace) -> Optional[tuple[Any, list[Any]]]:
+    """The module that FILE.py:CLASS names, and the arguments of forward; None, and what is wrong is said, where there is none."""
+    import torch
+
+    kind = getattr(source, name, None)
+    if kind is None:
+        import difflib
+
+        near = difflib.get_close_matches(name, dir(source), 1)
+        classes = [(k, v) for k, v in vars(source).items() if isinstance(v, type) and v.__module__ == source.__name__]
+        own = [k for k, v in classes if issubclass(v, torch.nn.Module)]
+        has = f"; it has {', '.join(own)}" if own else "; it has no torch.nn.Module"
+        say(f"{file}: error: there is no {name} in it" + (f"; did you mean {near[0]}?" if near else has))
+        return None
+    try:
+        module = kind(*(source.get_init_inputs() if hasattr(source, "get_init_inputs") else ())) if isinstance(kind, type) else kind
+    except Exception as error:
+        say(f"{file}: error: {name} cannot be made: {type(error).__name__}: {error}")
+        say(f"  note: get_init_inputs() in the file gives its arguments; an object of it there, layer = {name}(...), can be named instead")
+        return None
+    if not isinstance(module, torch.nn.Module):
+        say(f"{file}: error: {name} is of type {type(module).__name__}, and a torch.nn.Module, or its class, is expected")
+        return None
+    try:
+        args = [_given(i) for i in options.input] if options.input else list(source.get_inputs())
+    except Exception as error:
+        say(f"{file}: error: the arguments of forward cannot be made: {type(error).__name__}: {error}")
+        return None
+    return module, args
+
+
 def _export(options: argparse.Namespace) -> int:
     import torch
 
+    from .command import CommandError
     from .exporting import export
     from .kernelbench import load
     from .lowering import Unsupported
@@ -140,21 +172,12 @@ def _export(options: argparse.Namespace) -> int:
     except Exception as error:
         say(f"{file}: error: it cannot be imported: {type(error).__name__}: {error}")
         return INVALID
-    kind = getattr(source, name, None)
-    if kind is None:
-        import difflib
-
-        near = difflib.get_close_matches(name, dir(source), 1)
-        say(f"{file}: error: there is no {name} in it" + (f"; did you mean {near[0]}?" if near else ""))
-        return INVALID
-    if not options.input and not hasattr(source, "get_inputs"):
+    if not options.input and hasattr(source, name) and not hasattr(source, "get_inputs"):
         return _usage(f"{file} has no get_inputs(): say the arguments of forward with --input SHAPE:DTYPE")
-    try:
-        module = kind(*(source.get_init_inputs() if hasattr(source, "get_init_inputs") else ())) if isinstance(kind, type) else kind
-        args = [_given(i) for i in options.input] if options.input else list(source.get_inputs())
-    except Exception as error:
-        say(f"{file}: error: {name} cannot be made: {type(error).__name__}: {error}")
+    found = _made(source, file, name, options)
+    if found is None:
         return INVALID
+    module, args = found
     module.train(options.train)
     dtype = _dtype(options.dtype)
     if dtype is not None:
@@ -165,6 +188,8 @@ def _export(options: argparse.Namespace) -> int:
             return _parts(module, args, name, options.output)
         with contextlib.redirect_stderr(io.StringIO()):  # PyTorch prints its graph before it raises
             made = export(module, args, name=name, by_value=options.by_value)
+    except CommandError:
+        raise
     except Unsupported as error:
         say(f"{file}: error: {error}\n  note: --parts writes what can be said")
         return UNSUPPORTED

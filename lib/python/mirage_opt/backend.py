@@ -66,8 +66,8 @@ def checked_options(options: Optional[dict[str, Any]]) -> dict[str, Any]:
             near = difflib.get_close_matches(key, _DEFAULTS, 1)
             raise ValueError(
                 f"backend mirage_opt has no option {key!r}"
-                + (f"; did you mean {near[0]!r}?" if near else "")
-                + f" There are: {', '.join(_DEFAULTS)}"
+                + (f"; did you mean {near[0]!r}?" if near else ";")
+                + f" there are {', '.join(_DEFAULTS)}"
             )
     return {**_DEFAULTS, **given, "dynamic_shapes": checked_shapes(given.get("dynamic_shapes"))}
 

@@ -215,7 +215,7 @@ def tensor_entry(val: Any, strided: bool = False) -> dict[str, Any]:
     for what a spec cannot have.
     """
     if val.dtype not in DTYPES:
-        raise Refused(f"dtype {str(val.dtype)[6:]} of an input or output")
+        raise Refused(f"dtype {str(val.dtype)[6:]} of an input or output; there are {', '.join(str(d)[6:] for d in DTYPES)}")
     shape = static_shape(val)
     entry: dict[str, Any] = {"shape": shape, "dtype": DTYPES[val.dtype]}
     if 0 in shape:

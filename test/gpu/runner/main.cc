@@ -234,7 +234,7 @@ void run_case(Case& c, Handle module, const std::string& data, Score& score) {
   }
   for (const Launch& l : c.launches) {
     Handle f = find_function(module, l);
-    if (l.smem > 48 * 1024) call("cuFuncSetAttribute", f, 8, static_cast<int>(l.smem));
+    if (l.smem > 40 * 1024) call("cuFuncSetAttribute", f, 8, static_cast<int>(l.smem));
     std::vector<TensorMap> maps(l.maps.size());
     std::vector<void*> arguments;
     for (size_t i = 0; i < maps.size(); i++) {
