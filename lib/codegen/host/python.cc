@@ -123,6 +123,7 @@ _WORKSPACE_BYTES = _workspace_bytes()
 _DEVICE_TYPE = "cuda"
 _workspaces = {}
 _lock = _threading.Lock()
+_empty_strided = getattr(getattr(getattr(_torch._C, "_dynamo", None), "guards", None), "_empty_strided_" + _DEVICE_TYPE, None)  # what Inductor's code calls
 _is_capturing = _torch.cuda.is_current_stream_capturing
 _raw_stream = getattr(_torch._C, "_cuda_getCurrentRawStream", None) or (lambda index: _torch.cuda.current_stream(index).cuda_stream)
 
@@ -198,6 +199,8 @@ def _checked(wants, tensors):
 
 
 def _new_outputs(wants, index):
+    if _empty_strided is not None:  # on the current device, number `index`
+        return [_empty_strided(t.shape, t.strides, t.dtype) for t in wants]
     device = _torch.device(_DEVICE_TYPE, index)
     return [_torch.empty_strided(t.shape, t.strides, dtype=t.dtype, device=device) for t in wants]
 
