@@ -43,12 +43,15 @@ class Enumerator {
   void solve(const Problem& problem, const SolutionSink& found);
   void search_splits(const Problem& problem, SplitOptions which, std::vector<Solution>& all, const SolutionSink& sink);
   /// A split in the queue: its next step is the one with so many ideas.
-  struct Queued { std::shared_ptr<SplitSearch> search; int ideas = 0; bool apart = false; };
+  /// is_last: something was found, and this step is made because with one idea more less may be computed in the loop.
+  struct Queued { std::shared_ptr<SplitSearch> search; int ideas = 0; bool apart = false, is_last = false; };
   void enqueue(const Problem& problem, const SplitOptions& which, std::vector<Queued>& queue);
   bool is_open(const Queued& q) const;
   bool waits(const Queued& q, const std::vector<Queued>& queue) const;
   Queued* next_of(std::vector<Queued>& queue) const;
   bool is_superfluous(const Queued& q, const std::vector<Queued>& queue) const;
+  bool computes_larger_operand(const BlockCandidate& c) const;
+  bool all_compute_larger_operand(const std::vector<BlockCandidate>& all) const;
   /// The splits of a problem that are searched, and what closes the others.
   struct Opened { Splits splits; std::vector<Split> too_large; int max_block_ops = 0; std::vector<std::shared_ptr<SplitSearch>> searches; };
   Opened open(const Problem& problem, const SplitOptions& which) const;

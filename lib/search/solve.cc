@@ -146,6 +146,41 @@ bool Enumerator::is_superfluous(const Queued& q, const std::vector<Queued>& queu
          });
 }
 
+/// Whether a product's larger operand (at the program's own sizes) is computed from loads in the loop: a factor of it may commute with the
+/// sum, or belong to the smaller operand, and what is left streams.
+bool Enumerator::computes_larger_operand(const BlockCandidate& c) const {
+  const Graph& body = c.body;
+  if (body.launch().loop <= 1) return false;
+  /// Of a value that maps and views make of loads: the elements of the largest one (0: another value), and whether a map joins two values.
+  struct Made { int64_t largest = 0; bool joins = false; };
+  std::vector<Made> made(static_cast<size_t>(body.num_values()));
+  for (NodeId n = 0; n < body.num_nodes(); n++) {
+    const Node& node = body.node(n);
+    if (node.first_value < 0) continue;
+    Made& m = made[static_cast<size_t>(node.first_value)];
+    const auto of = [&](size_t i) { return made[static_cast<size_t>(node.operands[i])]; };
+    if (const auto* in = body.form<Input>(n)) {
+      m.largest = ref_.graph().dims(c.operands[static_cast<size_t>(in->param)]).elements();
+    } else if (body.form<Const>(n)) {
+      m.largest = 1;
+    } else if (body.form<Map>(n) || is_view(node.op)) {
+      m.joins = node.operands.size() > 1;
+      for (size_t i = 0; i < node.operands.size(); i++) {
+        if (of(i).largest == 0) { m = {}; break; }
+        m = {std::max(m.largest, of(i).largest), m.joins || of(i).joins};
+      }
+    } else if (body.form<MatMul>(n)) {
+      const Made x = of(0), y = of(1);
+      if ((x.joins && x.largest > y.largest) || (y.joins && y.largest > x.largest)) return true;
+    }
+  }
+  return false;
+}
+
+bool Enumerator::all_compute_larger_operand(const std::vector<BlockCandidate>& all) const {
+  return std::all_of(all.begin(), all.end(), [&](const BlockCandidate& c) { return computes_larger_operand(c); });
+}
+
 void Enumerator::search_splits(const Problem& problem, SplitOptions which, std::vector<Solution>& all, const SolutionSink& sink) {
   std::vector<Queued> queue;
   enqueue(problem, which, queue);
@@ -187,14 +222,17 @@ void Enumerator::search_splits(const Problem& problem, SplitOptions which, std::
     if (is_superfluous(*next, queue)) { s->found = true; settle(s); continue; }
     const int ideas = next->ideas++;   // more ideas only where fewer did not lead anywhere
     Outcome o = take(s, ideas, StepKind::kIdeas);
-    if (!o.reached) continue;
+    if (!o.reached && !next->is_last) continue;
     const int64_t before = report_.verified;
+    const bool may_improve = !next->is_last && all_compute_larger_operand(o.candidates);
     hand_out(*s, std::move(o.candidates));
     // what was beaten by graphs that did not pass
     if (options_.dominance && kernels_now_ == 1 && report_.verified == before && !s->settled && !stopped())
       hand_out(*s, take(s, ideas, StepKind::kSecondChances).candidates);
-    s->found = kernels_now_ > 1 || is_tail_ || report_.verified > before;
-    if (options_.dominance && s->found && !s->settled) settle(s);
+    s->found |= kernels_now_ > 1 || is_tail_ || report_.verified > before;
+    if (!options_.dominance || !s->found || s->settled) continue;
+    next->is_last = may_improve && report_.verified > before;
+    if (!next->is_last) settle(s);
   }
   for (const Queued& q : queue) if (!q.search->settled) settle(q.search);
 }

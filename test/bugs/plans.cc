@@ -331,3 +331,44 @@ TEST_CASE("a product's epilogue is stored rounded where a reduction of columns r
   const auto report = nlohmann::json::parse(r.report);
   CHECK(report["result"]["predicted_us"].get<double>() < 0.8 * report["result"]["straightforward_us"].get<double>());
 }
+
+TEST_CASE("a window that meets positions of a fixed number keeps its extent", "[bugs]") {
+  // The gate's reduced shapes had terms for a group of windows of which a pin was about one: an access behind the end of an empty list
+  // (an exclusive running sum as PyTorch's export writes it).
+  Options o;
+  o.states = 20'000;
+  o.gate = "emulate";
+  Trace trace;
+  const CompileResult r = compile(
+      o,
+      {"bug.json",
+       R"({"name": "exclusive", "inputs": {"x": {"shape": [512, 512], "dtype": "bfloat16"}}, "outputs": {"y": {"dtype": "bfloat16"}},
+ "nodes": [{"op": "slice", "inputs": ["x"], "output": "t", "attrs": {"axis": 1, "start": 0, "stop": 511}}, {"op": "cumsum", "inputs": ["t"], "output": "c", "attrs": {"axis": 1}},
+           {"op": "iota", "inputs": [], "output": "i", "attrs": {"axis": 0, "shape": [512, 1]}}, {"op": "mul", "inputs": ["i", 0], "output": "j"}, {"op": "add", "inputs": ["j", 0], "output": "z"},
+           {"op": "concat", "inputs": ["z", "c"], "output": "y", "attrs": {"axis": 1}}]})"},
+      trace);
+  for (const Diagnostic& d : r.diagnostics) UNSCOPED_INFO(render(d, ""));
+  CHECK(r.exit == ExitCode::kOk);
+}
+
+TEST_CASE("a product whose operands both lie across the reduction is a tile behind a copy", "[bugs]") {
+  // The general block kernel took 458 us on an H200 where cuBLAS takes 170.
+  const Program p = program(
+      R"({"name": "across", "inputs": {"a": {"shape": [8192, 2048], "dtype": "bfloat16"}, "b": {"shape": [8192, 4096], "dtype": "bfloat16"}}, "outputs": {"y": {"dtype": "bfloat16"}},
+ "nodes": [{"op": "matmul", "inputs": ["a", "b"], "output": "y", "attrs": {"transpose_a": true}}]})");
+  const Planned planned = make_plan(p, p.graph, target());
+  REQUIRE(planned.plan);
+  REQUIRE(planned.plan->kernels.size() == 2);
+  CHECK(std::holds_alternative<std::shared_ptr<const TilePlan>>(planned.plan->kernels.back().body));
+  Options o;
+  o.states = 20'000;
+  o.gate = "emulate";
+  Trace trace;
+  const CompileResult r = compile(
+      o,
+      {"bug.json",
+       R"({"name": "across", "inputs": {"a": {"shape": [2048, 1024], "dtype": "float16"}, "b": {"shape": [2048, 2048], "dtype": "float16"}}, "outputs": {"y": {"dtype": "float16"}},
+ "nodes": [{"op": "matmul", "inputs": ["a", "b"], "output": "y", "attrs": {"transpose_a": true}}]})"},
+      trace);
+  CHECK(r.exit == ExitCode::kOk);
+}

@@ -5,6 +5,9 @@ them in L2; the graphs of all take turns), and on the host. Errors are to float6
 replay gives what a call gives.
 
 PYTHONPATH=lib/python MIRAGE_OPT=build/mirage-opt test/python/backend_bench.py [--cache DIR] [--seconds N] [NAME...]
+
+Inductor's autotuning takes most of the time. --build ours and --build inductor leave both in their caches, so that processes for several
+models can do it beside each other (--lock FILE: their benchmarks take turns); a run without --build then finds them there.
 """
 
 import argparse
@@ -18,6 +21,7 @@ import torch
 import mirage_opt  # registers the backend
 from bench_models import MODELS
 from mirage_opt import backend as state
+from mirage_opt import kernelbench_times
 
 CALLS, ROUNDS = 20, 15
 HEAD = """| module, batch | error | eager's | graph | mirage_opt us | inductor us | eager us | host us | inductor's host us | over inductor |
@@ -73,6 +77,15 @@ def host(call, n=200):
     return spent / n * 1e6
 
 
+def tuned(module):
+    return torch.compile(module, mode="max-autotune-no-cudagraphs", dynamic=False)
+
+
+def with_inductor(inputs):
+    rows = inputs[0].shape[0]
+    return not OPTIONS.no_inductor and (not OPTIONS.inductor or rows in OPTIONS.inductor)
+
+
 def measured(module, ours, inputs):
     """The row of one batch size."""
     want = module.double()(*(x.double() for x in inputs))
@@ -84,8 +97,8 @@ def measured(module, ours, inputs):
     graphs = {"ours": captured(lambda: ours(*inputs)), "eager": captured(lambda: module(*inputs))}
     us, other = times(graphs), None  # told before Inductor, which takes the longest
     print(f"  error {error(got, want):.1e}, mirage_opt {us['ours']:.1f} us, eager {us['eager']:.1f} us, {first:.0f} s", flush=True)
-    if not OPTIONS.no_inductor:
-        other = torch.compile(module, mode="max-autotune-no-cudagraphs", dynamic=False)
+    if with_inductor(inputs):
+        other = tuned(module)
         other(*inputs)
         graphs["inductor"] = captured(lambda: other(*inputs))
         print(f"  inductor compiled, {time.perf_counter() - begin:.0f} s", flush=True)
@@ -113,9 +126,13 @@ def bench(name, make, arguments, batches, dynamic):
                 torch._dynamo.mark_dynamic(x, 0)
         if OPTIONS.build:
             begin = time.perf_counter()
-            ours(*inputs)
-            print(f"{name}, {b}: {time.perf_counter() - begin:.0f} s", flush=True)
-            print(f"{name}, {b}: {state.last_partition.report()}", flush=True)
+            if OPTIONS.build == "ours":
+                ours(*inputs)
+            elif with_inductor(inputs):
+                tuned(module)(*inputs)
+            print(f"{name}, {b}: {OPTIONS.build}, {time.perf_counter() - begin:.0f} s", flush=True)
+            if OPTIONS.build == "ours":
+                print(f"{name}, {b}: {state.last_partition.report()}", flush=True)
             continue
         error_, eager, same, *us, first = measured(module, ours, inputs)
         found = state.last_partition
@@ -151,10 +168,14 @@ if __name__ == "__main__":
     parser.add_argument("names", nargs="*", help="parts of names")
     parser.add_argument("--cache", help="the backend's option")
     parser.add_argument("--target", default="native", help="likewise")
-    parser.add_argument("--build", action="store_true", help="only builds the libraries, so that several models can at once")
+    parser.add_argument("--build", choices=("ours", "inductor"), help="only fills the caches")
+    parser.add_argument("--lock", help="Inductor's benchmarks hold this file")
+    parser.add_argument("--inductor", type=int, action="append", metavar="BATCH", help="only these batches by Inductor; may be repeated")
     parser.add_argument("--seconds", type=float, default=1e9, help="begins no model after this time")
     parser.add_argument("--no-inductor", action="store_true")
     OPTIONS = parser.parse_args()
     torch.set_grad_enabled(False)
     logging.getLogger("mirage_opt").setLevel(logging.INFO)
+    if OPTIONS.lock:
+        kernelbench_times.guard_benchmarks(kernelbench_times.Lock(OPTIONS.lock))
     main()

@@ -52,10 +52,8 @@ def build(folder, name, tensors, workspace, spec_id, numbers=None, axes=0):
     subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", os.path.join(folder, "lib%s.so" % name), path], check=True)
 
 
-def import_on_cpu(folder, name):
-    """NAME.py with device 0 of the type "cuda" standing for the CPU. What it does per call is otherwise what it does on a GPU."""
-    with open(os.path.join(folder, name + ".py"), encoding="utf-8") as f:
-        text = f.read()
+def on_cpu(text):
+    """The text of NAME.py with device 0 of the type "cuda" standing for the CPU; per call it does otherwise what it does on a GPU."""
     changes = (
         ('_DEVICE_TYPE = "cuda"', '_DEVICE_TYPE = "cpu"'),
         (".get_device()", ".get_device().__add__(1)"),
@@ -67,6 +65,13 @@ def import_on_cpu(folder, name):
     for old, new in changes:
         assert old in text, old
         text = text.replace(old, new)
+    return text
+
+
+def import_on_cpu(folder, name):
+    """NAME.py on the CPU, as a module."""
+    with open(os.path.join(folder, name + ".py"), encoding="utf-8") as f:
+        text = on_cpu(f.read())
     path = os.path.join(folder, name + "_on_cpu.py")
     with open(path, "w", encoding="utf-8") as f:
         f.write(text)

@@ -173,6 +173,26 @@ class SeveralSizes(Case):
             self.same(module, compiled, (torch.randn(b, 8),), [(0, 0)] if b == 2 else [])
         self.assertEqual((len(self.made.specs), len(self.made.launches)), (1, 4))
 
+    def test_again(self):
+        """Another process does not take a graph with calls of regions from PyTorch's caches: it would not have their operators, and one of
+        several sizes would be the size (seen with PyTorch 2.11 on a GPU).
+        """
+        from torch._functorch import config
+
+        module, seen = Stack(1).eval(), []
+
+        def inner(gm, inputs, **_):
+            seen.append((config.enable_autograd_cache, torch._inductor.config.fx_graph_cache))
+            return boxed(gm)
+
+        before = config.enable_autograd_cache, torch._inductor.config.fx_graph_cache
+        with mock.patch.object(torch._inductor.compile_fx, "compile_fx_inner", inner):
+            self.same(module, self.compiled(module, x={0: mirage_opt.Values("B", [2, 4])}), (torch.randn(4, 8),), [(0, 0)])
+            torch._dynamo.reset()
+            self.same(module, self.compiled(module), (torch.randn(4, 8),))
+        self.assertEqual(seen, [(False, False), (False, before[1])])
+        self.assertEqual((config.enable_autograd_cache, torch._inductor.config.fx_graph_cache), before)
+
     def test_without_values(self):
         module = Stack(1).eval()
         x = torch.randn(4, 8)

@@ -35,7 +35,7 @@ x.maximum(y) x.minimum(y) torch.where(x>y,x,y) torch.where(x>y,1.0,x)
 x==y x!=y x<y x<=y x>y x>=0 (x>0)&(y>0) (x>0)|(y>0) (x>0)^(y>0) ~(x>0) torch.logical_and(x,y) torch.logical_not(x) x.masked_fill(y>0,-1)
 (x>0)*x (x>0).float() x.half().float() p.log2() p.log10() x.cosh() x.lerp(y,0.3) x.square()
 x.addcmul(y,p,value=0.5) x.addcdiv(y,p,value=2) F.glu(x) x.nan_to_num() torch.zeros_like(x)+y torch.full((5,6),3.0)*y torch.ones(6)+x
-torch.arange(6)*x torch.arange(1,13,2)*x"""
+torch.arange(6)*x torch.arange(1,13,2)*x x.minimum(torch.tensor(0.5)) torch.tensor(2)*x"""
 ROUNDED = """x.floor() x.ceil() (4*x).round() x.sign() x.trunc() torch.div(x,p,rounding_mode='floor') torch.div(x,p,rounding_mode='trunc')
 x.remainder(p) x.fmod(p) torch.floor_divide(x,p) x.frac()"""
 TRANSCENDENTAL = """F.celu(x,2.0) F.logsigmoid(x) F.softshrink(x,0.2) x.sin() x.cos() x.tan() x.erf() x.log1p() x.expm1() x.sinh() x.asinh()

@@ -59,6 +59,29 @@ bool has_few_rows(const Graph& g, const Node& n) {
   return true;
 }
 
+/// Whether operand i of a call is the left one of a product whose two operands both lie across the reduction (A transposed, B as it is), in
+/// 16 bits: tensor copies bring the one that has rows along the reduction only.
+bool lies_across(const Program& program, const Graph& g, const Node& call, size_t i) {
+  const Graph& body = *std::get<Call>(call.op).body;
+  const auto loaded = [&](ValueId v) {   // which operand the body's value is, -1: something else
+    const auto* in = body.def_form<Input>(v);
+    return in ? in->param : -1;
+  };
+  const auto last_strides = [&](int param) -> std::optional<std::pair<int64_t, int64_t>> {
+    const ValueId v = call.operands[static_cast<size_t>(param)];
+    if (!is16(g.type(v).dtype) || g.dims(v).rank() < 2) return std::nullopt;
+    const std::optional<Dims> s = strides_of(program, g, v);
+    const int r = g.dims(v).rank();
+    return s ? std::optional(std::pair{(*s)[r - 2], (*s)[r - 1]}) : std::nullopt;
+  };
+  for (const Node& n : body.nodes()) {
+    if (!std::holds_alternative<MatMul>(n.op) || loaded(n.operands[0]) != static_cast<int>(i) || loaded(n.operands[1]) < 0) continue;
+    const auto rows = last_strides(static_cast<int>(i)), columns = last_strides(loaded(n.operands[1]));
+    if (rows && columns && rows->first == 1 && rows->second > 1 && columns->second == 1 && columns->first > 1) return true;
+  }
+  return false;
+}
+
 std::optional<MapFn> cast_to(DType t) {
   switch (t) {
     case DType::kF16: return MapFn::kCastF16;
@@ -86,10 +109,12 @@ std::optional<Graph> order_operands(const Program& program, const Graph& g) {
   Builder b(Level::kKernel);
   std::vector<ValueId> to(static_cast<size_t>(g.num_values()), -1);
   std::map<ValueId, ValueId> ordered;
-  const auto copy_of = [&](ValueId v, bool streams) {
+  const auto copy_of = [&](const Node& call, size_t i, bool streams) {
+    const ValueId v = call.operands[i];
     const std::optional<MapFn> cast = cast_to(g.type(v).dtype);
     const std::optional<Dims> strides = is_view(g.def(v).op) || g.def_form<Input>(v) ? strides_of(program, g, v) : std::nullopt;
-    if (!cast || !strides || !(lies_apart(g.dims(v), *strides) || (!streams && lies_askew(g.type(v), *strides))))
+    if (!cast || !strides ||
+        !(lies_apart(g.dims(v), *strides) || (!streams && (lies_askew(g.type(v), *strides) || lies_across(program, g, call, i)))))
       return to[static_cast<size_t>(v)];
     const auto [at, is_new] = ordered.try_emplace(v, -1);
     if (is_new) at->second = b.add(Map{*cast}, {to[static_cast<size_t>(v)]});
@@ -99,7 +124,8 @@ std::optional<Graph> order_operands(const Program& program, const Graph& g) {
     std::vector<ValueId> operands;
     const bool is_call = std::holds_alternative<Call>(n.op);
     const bool streams = is_call && has_few_rows(g, n);
-    for (ValueId o : n.operands) operands.push_back(is_call ? copy_of(o, streams) : to[static_cast<size_t>(o)]);
+    for (size_t i = 0; i < n.operands.size(); i++)
+      operands.push_back(is_call ? copy_of(n, i, streams) : to[static_cast<size_t>(n.operands[i])]);
     const auto* in = std::get_if<Input>(&n.op);
     const ValueId first = in ? b.add_input(in->param, g.type(n.first_value), in->part) : b.add(n.op, operands);
     for (int i = 0; i < n.num_values; i++) to[static_cast<size_t>(n.first_value + i)] = first + i;

@@ -12,7 +12,8 @@ namespace mirage {
 Dims line_strides(const Dims& dims, int64_t element_bytes);
 
 /// `graph` (calls, no pre-defined products) with a copy in front of every operand of a call of which neither rows nor columns are
-/// neighbours in memory, or whose lines, of 16 bits each element, begin anywhere; the same function. nullopt: there is no such operand.
+/// neighbours in memory, or whose lines, of 16 bits each element, begin anywhere, and of the left operand of a product where both lie
+/// across the reduction; the same function. nullopt: there is no such operand.
 /// Copies are casts to the type that the value has, which change nothing.
 std::optional<Graph> order_operands(const Program& program, const Graph& graph);
 

@@ -53,6 +53,12 @@ def _parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--flag", action="append", default=[], metavar="FLAG", help="passed on to mirage-opt with --build, such as --flag=--states=0"
     )
+    p.add_argument("--measure", action="store_true", help="KernelBench's check and times on a GPU; without --build, of what one left")
+    p.add_argument("--seconds", type=float, default=float("inf"), metavar="S", help="with --measure: begins no problem after this time")
+    p.add_argument("--workers", type=int, default=14, metavar="N", help="with --measure: processes that torch.compile at a time")
+    p.add_argument("--also", metavar="DIR", help="with --measure: libraries made with other flags, timed in the same turns")
+    p.add_argument("--only", choices=("convolutions", "others"), help="with --measure")
+    p.add_argument("--rows", metavar="FILE", help="with --measure: a line of JSON per problem (default: DIR/rows.jsonl)")
     p = modes.add_parser("import", help="FlashInfer-Bench definitions as specs")
     p.add_argument("folder", metavar="DIR")
     p.add_argument("-o", "--output", default="specs", metavar="DIR")
@@ -222,7 +228,7 @@ def _numbers(text: Optional[str], flag: str) -> list[int]:
 
 
 def _kernelbench(options: argparse.Namespace) -> int:
-    from . import command, kernelbench
+    from . import kernelbench
 
     levels = _numbers(options.level, "--level")
     try:
@@ -232,6 +238,36 @@ def _kernelbench(options: argparse.Namespace) -> int:
         return FILES
     folder = Path(options.output)
     folder.mkdir(parents=True, exist_ok=True)
+    if options.build or not options.measure:
+        _kernelbench_import(options, levels, wanted, folder)
+    return _kernelbench_measure(options, wanted, folder) if options.measure else 0
+
+
+def _kernelbench_measure(options: argparse.Namespace, wanted: list[Any], folder: Path) -> int:
+    import torch
+
+    from . import kernelbench_times as times
+
+    if not torch.cuda.is_available():
+        say("error: --measure needs a GPU, and PyTorch sees none")
+        return 7
+    plan = times.Plan(folder, _dtype(options.precision) or torch.float32, Path(options.also) if options.also else None)
+    there = [p for p in wanted if (folder / p.name / f"lib{p.name}.so").is_file()]
+    if options.only:
+        there = [p for p in there if times.is_convolution(folder / f"{p.name}.json") == (options.only == "convolutions")]
+    if not there:
+        say(f"error: there is no library in {folder}: --build makes them")
+        return FILES
+    rows = times.measure_all(plan, there, Path(options.rows or folder / "rows.jsonl"), options.workers, options.seconds)
+    for kind in ("ours", "also", "best") if options.also else ("ours",):
+        print(f"\n{kind}\n{times.summary(rows, kind)}")
+    return 0 if all(r.get("ours_right") for r in rows) else 8
+
+
+def _kernelbench_import(options: argparse.Namespace, levels: list[int], wanted: list[Any], folder: Path) -> None:
+    from . import command, kernelbench
+    from .lowering import Refused
+
     rows, counts = [], {level: [0, 0] for level in levels}
     for problem in wanted:
         outcome = kernelbench.import_problem(problem, _dtype(options.precision))
@@ -244,10 +280,13 @@ def _kernelbench(options: argparse.Namespace) -> int:
             if not reason and options.build:
                 ran = command.run(str(path), "-o", str(folder / problem.name), "--quiet", *options.flag)
                 reason = ran.err.strip().splitlines()[0] if ran.exit_code else ""
-                if not reason:
-                    (folder / problem.name / "model_new.py").write_text(
-                        kernelbench.model_new(problem, outcome.result, folder / problem.name), encoding="utf-8"
-                    )
+            if not reason:
+                beside = folder / problem.name / "model_new.py"
+                beside.parent.mkdir(exist_ok=True)
+                try:
+                    beside.write_text(kernelbench.model_new(problem, outcome.result, beside.parent), encoding="utf-8")
+                except Refused as error:
+                    reason = str(error)
         counts[problem.level][0] += not reason
         counts[problem.level][1] += 1
         rows.append((problem, reason))
@@ -259,7 +298,6 @@ def _kernelbench(options: argparse.Namespace) -> int:
     table += [f"| {p.level}/{p.number} | {p.path.name} | {r.replace('|', '/')} |" for p, r in rows if r]
     (folder / "table.md").write_text("\n".join(table) + "\n", encoding="utf-8")
     print("\n".join(table))
-    return 0
 
 
 def _import(options: argparse.Namespace) -> int:

@@ -8,6 +8,7 @@ least number of operators of a region, 2), dryrun (bool: prints the coverage, bu
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import heapq
 import importlib.util
@@ -17,7 +18,7 @@ import os
 import shutil
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Callable, NamedTuple, Optional
 
@@ -93,7 +94,22 @@ def mirage_opt(gm: GraphModule, inputs: Sequence[Any], *, options: Optional[dict
 
         return compile_fx_inner(_kernels_or_not(graph, example_inputs, chosen, axes), example_inputs, **kwargs)
 
-    return compile_fx(gm, list(inputs), inner_compile=inner, decompositions=decompositions(None))
+    with _without_caches(axes):
+        return compile_fx(gm, list(inputs), inner_compile=inner, decompositions=decompositions(None))
+
+
+@contextlib.contextmanager
+def _without_caches(axes: Axes) -> Iterator[None]:
+    """PyTorch's cache of whole graphs would give another process a call of an operator that nothing defined there, and Inductor's asks the
+    guard "one of these sizes" as "this size". Regions have their own cache.
+    """
+    from torch._functorch import config
+    from torch._inductor import config as inductor_config
+
+    whole = {k: False for k in ("enable_autograd_cache", "enable_remote_autograd_cache") if hasattr(config, k)}
+    rest = {k: False for k in ("fx_graph_cache", "fx_graph_remote_cache") if axes.symbols}
+    with config.patch(whole), inductor_config.patch(rest):
+        yield
 
 
 def _cannot(gm: GraphModule, inputs: Sequence[Any]) -> str:

@@ -296,6 +296,17 @@ def without_assertions(graph_module: Any) -> None:
 _KINDS = {InputKind.USER_INPUT: "user", InputKind.PARAMETER: "parameter", InputKind.BUFFER: "buffer", InputKind.CONSTANT_TENSOR: "constant"}
 
 
+def _number_of(program: Any, spec: Any) -> Any:
+    """A constant tensor of rank 0 as a number of the program, such as torch.tensor(0.5) in forward. None: it has a rank, is a truth value,
+    or its value is not known.
+    """
+    held = program.constants.get(spec.target)
+    held = getattr(held, "constant", None) if hasattr(held, "fake_mode") else held
+    if not isinstance(held, torch.Tensor) or held.dim() or held.is_meta or held.dtype.is_complex or held.dtype == torch.bool:
+        return None
+    return held.item()
+
+
 def _inputs(b: Builder, program: Any, nodes: dict[str, Node], refused: list[tuple[Node, str]]) -> tuple[dict[str, Any], list[Source]]:
     """Arguments first, then what the module holds."""
     inputs: dict[str, Any] = {}
@@ -311,6 +322,10 @@ def _inputs(b: Builder, program: Any, nodes: dict[str, Node], refused: list[tupl
             if not isinstance(val, torch.Tensor):
                 if isinstance(val, (int, float, bool)):
                     b.values[node] = val
+                continue
+            number = _number_of(program, spec) if spec.kind == InputKind.CONSTANT_TENSOR else None
+            if number is not None:
+                b.values[node] = number
                 continue
             index += want_user
             try:

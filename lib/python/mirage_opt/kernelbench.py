@@ -91,13 +91,15 @@ def import_all(
 
 
 def model_new(problem: Problem, made: Export, folder: Path) -> str:
-    """The text of a KernelBench answer: class ModelNew with the problem's parameters, whose forward calls the library in `folder`."""
+    """The text of a KernelBench answer: class ModelNew with the problem's parameters, whose forward calls the library in `folder`. Raises
+    Refused where the library takes a tensor that the problem does not name.
+    """
     load = f"_folder = os.environ.get('MIRAGE_OPT_FOLDER', {str(folder.resolve())!r})"
     values = {"user": "args[{}]", "parameter": "self.model.get_parameter({!r})", "buffer": "self.model.get_buffer({!r})"}
     arguments = []
     for s in made.sources:
         if s.kind == "constant":
-            raise Refused("a tensor that is no parameter")
+            raise Refused(f"ModelNew cannot name {s.name}, a constant tensor of shape {made.spec['inputs'][s.input]['shape']}")
         arguments.append(values[s.kind].format(s.index if s.kind == "user" else s.name))
     results = ["result" if len(made.spec["outputs"]) == 1 else f"result[{list(made.spec['outputs']).index(o)}]" for o in made.outputs]
     name = made.spec["name"]
@@ -107,13 +109,15 @@ def model_new(problem: Problem, made: Export, folder: Path) -> str:
 import importlib.util
 import os
 
+import torch
+
 {load}
 _spec = importlib.util.spec_from_file_location({name!r}, os.path.join(_folder, {name + ".py"!r}))
 _module = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(_module)
 
 
-class ModelNew(nn.Module):
+class ModelNew(torch.nn.Module):
     def __init__(self, *init):
         super().__init__()
         self.model = Model(*init)

@@ -249,6 +249,7 @@ class Terms {
     }
     std::vector<int> keep;
     shifted_ = shifted_classes(extents_, factors, parts, keep);
+    dissolve_pinned();
     const auto is_shifted = [&](const std::pair<ValueId, int>& d) {
       return cls(d) >= 0 && shifted_[static_cast<size_t>(cls(d))].group >= 0;
     };
@@ -262,6 +263,16 @@ class Terms {
       for (int d = 0; d < g_.dims(v).rank(); d++)
         if (std::find(keep.begin(), keep.end(), cls({v, d})) != keep.end()) pins_.push_back({v, d});
     drop_pinned();
+    for (const auto& p : pins_)   // what keeps its extent is no product any more
+      if (const int c = cls(p); c >= 0) out_.classes[static_cast<size_t>(c)].factors.clear();
+  }
+  /// A window that keeps its extent (what an iota is written for, say) keeps those of its whole group.
+  void dissolve_pinned() {
+    for (const auto& p : pins_) {
+      const int group = cls(p) < 0 ? -1 : shifted_[static_cast<size_t>(cls(p))].group;
+      if (group < 0) continue;
+      for (Shifted& s : shifted_) if (s.group == group) s = {};
+    }
   }
   int64_t extent_of(const std::pair<ValueId, int>& d) const { return g_.dims(d.first)[d.second]; }
   /// The terms of shifted classes: what the group shares, and an atom that keeps its extent.

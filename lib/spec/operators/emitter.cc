@@ -117,6 +117,13 @@ ValueId Emitter::strip_reshape(ValueId v, const std::vector<ValueId>& all) const
   return rank_with == rank_without ? before : v;
 }
 
+// By squares and products.
+ValueId Emitter::whole_power(ValueId x, int n) {
+  if (n == 1) return x;
+  const ValueId half = map(MapFn::kSquare, {whole_power(x, n / 2)});
+  return n % 2 ? map(MapFn::kMul, {half, x}) : half;
+}
+
 ValueId Emitter::map(MapFn fn, std::vector<ValueId> operands) {
   for (size_t i = 0; i < operands.size(); ++i) {
     bool is_condition = fn == MapFn::kWhere && i == 0;
@@ -133,7 +140,10 @@ ValueId Emitter::map(MapFn fn, std::vector<ValueId> operands) {
   if (fn == MapFn::kPow) {   // exponents with an operator of their own, which all stages know better than pow
     auto p = constant_of(operands[1]);
     if (p == 1.0) return operands[0];
-    if (p == 2.0) return map(MapFn::kSquare, {operands[0]});
+    if (p && std::abs(*p) >= 2 && std::abs(*p) <= 8 && *p == std::floor(*p)) {
+      const ValueId x = whole_power(operands[0], static_cast<int>(std::abs(*p)));
+      return *p > 0 ? x : map(MapFn::kDiv, {constant(1), x});
+    }
     if (p == 0.5) return map(MapFn::kSqrt, {operands[0]});
     if (p == -0.5) return map(MapFn::kRsqrt, {operands[0]});
     if (p == -1.0) return map(MapFn::kDiv, {constant(1), operands[0]});

@@ -36,6 +36,7 @@ class Emitter {
   ValueId extent(ExtentOf, double value);
   ValueId iota(int dim, const Dims&);
   /// NumPy broadcasting. bool operands of arithmetic count as 0 and 1; pow with an exponent of 2, 1, 0.5, -0.5 or -1 becomes what that is.
+  ValueId whole_power(ValueId x, int n);   ///< n >= 1
   ValueId map(MapFn, std::vector<ValueId>);
   ValueId number(ValueId);                               ///< the value, bools as 0 and 1
   ValueId boolean(ValueId);                              ///< x != 0 as a bool

@@ -3,7 +3,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "ir/slices.h"
+#include "ir/fold/slices.h"
 #include "mirage/ir/eval.h"
 #include "mirage/ir/fold.h"
 #include "mirage/spec/text.h"

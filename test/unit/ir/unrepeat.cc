@@ -4,7 +4,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "ir/unrepeat.h"
+#include "ir/fold/unrepeat.h"
 #include "mirage/ir/eval.h"
 #include "mirage/ir/fold.h"
 #include "mirage/spec/text.h"

@@ -56,6 +56,30 @@ TEST_CASE("RMSNorm + linear: the division moves behind the loop") {
   }));
 }
 
+TEST_CASE("scaled weights: the scale moves behind the loop, a mask cannot") {
+  const auto in_loop = [](const char* op, const char* shape) {
+    const Found f = find(parse(std::string(R"({"version": "1.0", "name": "s", "inputs": {"x": {"shape": [8, 512], "dtype": "float16"},
+      "w": {"shape": [512, 1024], "dtype": "float16"}, "s": {"shape": )") + shape + R"(, "dtype": "float16"}}, "outputs": {"y": {"dtype": "float16"}},
+      "nodes": [{"op": ")" + op + R"(", "inputs": ["w", "s"], "output": "t"}, {"op": "matmul", "inputs": ["x", "t"], "output": "y"}]})"));
+    REQUIRE_FALSE(f.structures.empty());
+    size_t computed = 0;
+    for (const Structure& s : f.structures)
+      for (const Node& n : s.graph.nodes()) {
+        const auto* call = std::get_if<Call>(&n.op);
+        if (!call) continue;
+        const Graph& body = *call->body;
+        computed += std::any_of(body.nodes().begin(), body.nodes().end(), [&](const Node& m) {
+          return std::holds_alternative<MatMul>(m.op) && body.def_form<Map>(m.operands[1]);
+        });
+      }
+    return std::pair{computed, f.structures.size()};
+  };
+  const auto [scaled, of_scaled] = in_loop("mul", "[1, 1024]");
+  CHECK(scaled < of_scaled);   // a graph whose weights go to the product as they are
+  const auto [masked, of_masked] = in_loop("maximum", "[1, 1024]");
+  CHECK(masked == of_masked);
+}
+
 TEST_CASE("gated MLP: both products in one loop, x loaded once, the gate behind it") {
   const Found f = find(spec("gated_mlp"));
   CHECK(std::any_of(f.structures.begin(), f.structures.end(), [](const Structure& s) {

@@ -1,6 +1,6 @@
 // Union-find over pairs of neighbours; see the header. Pairs that an operator ties together are one class, and an operator that needs to
 // tell two neighbours apart closes their class.
-#include "ir/fold_groups.h"
+#include "ir/fold/fold_groups.h"
 
 #include <algorithm>
 #include <utility>

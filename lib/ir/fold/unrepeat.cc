@@ -1,7 +1,7 @@
 // Leaves out repetitions that only serve the batch of a product; see the header. Each value is built anew with some of its dimensions taken
 // apart into factors, of which those that a repetition made are not there: their extent is 1, and whatever reads the value broadcasts. What
 // an operator cannot take in this form it gets as the program has it.
-#include "ir/unrepeat.h"
+#include "ir/fold/unrepeat.h"
 
 #include <algorithm>
 #include <set>

@@ -1,5 +1,5 @@
 // Moves slices towards the inputs; see the header.
-#include "ir/slices.h"
+#include "ir/fold/slices.h"
 
 #include <algorithm>
 #include <map>

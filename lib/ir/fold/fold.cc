@@ -7,9 +7,10 @@
 #include <numeric>
 #include <utility>
 
-#include "ir/fold_groups.h"
-#include "ir/slices.h"
-#include "ir/unrepeat.h"
+#include "ir/fold/fold_groups.h"
+#include "ir/fold/slices.h"
+#include "ir/fold/transposes.h"
+#include "ir/fold/unrepeat.h"
 
 namespace mirage {
 namespace {
@@ -433,7 +434,9 @@ Folded fold(const Program& program) {
   if (settled) p.graph = *std::move(settled), follow(next);
   std::optional<Graph> broadcast = without_repeats(p.graph, &p.kept, &next);
   if (broadcast) p.graph = *std::move(broadcast), follow(next);
-  if (!settled && !broadcast) return join_dimensions(program);
+  std::optional<Graph> turned = settled_transposes(p.graph, &p.kept, &next);
+  if (turned) p.graph = *std::move(turned), follow(next);
+  if (!settled && !broadcast && !turned) return join_dimensions(program);
   Folded out = join_dimensions(p);
   out.whole = program;
   if (out.folds) follow(out.to);
