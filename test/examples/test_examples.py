@@ -104,6 +104,9 @@ class Examples(unittest.TestCase):
         run("mirage-opt", "-q", self.folder / "gated.json", "-o", out, "--emit", "cu,h,makefile", *QUICK)
         run("make", "-C", out, "libgated.a")
         self.assertTrue((out / "libgated.a").exists())
+        run("make", "-C", out, "NVCC=sh " + str(WORK / "bin" / "nvcc"))
+        self.assertTrue((out / "libgated.so").exists())
+        self.assertIn("install the CUDA Toolkit, or say make NVCC=/path/to/nvcc", run("make", "-B", "-C", out, "NVCC=", expect=2))
 
     def cmake(self, *words):
         build = self.folder / "build"
