@@ -115,7 +115,15 @@ Diagnostics check_duplicates(const std::vector<Job>& jobs) {
 
 // ---- one spec
 
-struct Compiled { SpecOutcome outcome; std::string out, chrome; };   ///< out: for standard output
+/// out: for standard output; told: standard error has what an interrupt left written
+struct Compiled { SpecOutcome outcome; std::string out, chrome; bool told = false; };
+
+/// A signal that came when a spec was through. is_cut: others were to follow.
+void tell_late_interrupt(bool told, bool is_cut) {
+  if (!is_interrupted() || told) return;
+  log_text(is_cut ? "interrupted: what was begun is written; the other specs were not begun\n"
+                  : "interrupted: all that was asked for is written\n");
+}
 
 Listener listener(const std::string& prefix) {
   Listener l;
@@ -173,6 +181,7 @@ Compiled compile_one(const Options& o, const Job& job, bool is_corpus) {
   if (!o.dump_dir.empty()) {
     exit = more_severe(exit, show(write_dump(o.dump_dir, trace.products())));
   }
+  done.told = !r.interrupted.empty();
   done.outcome = outcome_of(r, exit, job);
   done.outcome.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return done;
@@ -339,6 +348,7 @@ Compiled from_text(const std::string& text, const Job& job, int status) {
   try {
     Compiled c = compile_one(o, job, is_corpus);
     before_writing();
+    tell_late_interrupt(c.told, false);
     code = static_cast<int>(is_interrupted() ? interrupted_code() : c.outcome.exit);
     write_file(file, as_text(c));
   } catch (const std::exception& e) {
@@ -453,13 +463,17 @@ ExitCode run_corpus(const Options& o, std::vector<SpecFile> specs, bool is_corpu
   }
   const auto current = std::make_shared<size_t>(todo.empty() ? 0 : todo[0]);
   expect_interrupts([whole, current](const CompileResult* r) { whole->end_interrupted(*current, r); });
+  bool told = false, is_cut = false;
   for (size_t i : todo) {
     *current = i;
-    whole->add(i, compile_one(options_of(o, whole->jobs()[i], is_corpus, 0), whole->jobs()[i], is_corpus));
-    if (is_interrupted()) break;
+    Compiled c = compile_one(options_of(o, whole->jobs()[i], is_corpus, 0), whole->jobs()[i], is_corpus);
+    told |= c.told;
+    whole->add(i, std::move(c));
+    if (is_interrupted()) { is_cut = i != todo.back(); break; }
   }
   before_writing();
   const ExitCode exit = whole->write();
+  tell_late_interrupt(told, is_cut);
   return is_interrupted() ? interrupted_code() : exit;
 }
 
