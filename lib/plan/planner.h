@@ -134,7 +134,12 @@ class Planner {
 
   /// How many elements one result of an item's reductions combines.
   int64_t reduced_elements(const Item& item) const;
-  void split_item(size_t i, RegionSplit split);
+  void split_item(size_t i, const RegionSplit& split);
+  /// What an item takes: its kernel or, of reductions of much into little, the two that they will become, about.
+  double price(const Item&) const;
+  /// Item i as two kernels; nullopt if it is none. What they leave out of memory is left out from then on.
+  std::optional<std::pair<Item, Item>> halves(size_t i, RegionSplit split);
+  double split_us(size_t i, const RegionSplit& split);   ///< of the two; nothing changes
   bool inline_for_reductions(Item& item, size_t i);
 
   // ---- order, memory, calls

@@ -2,8 +2,11 @@
 // as the cost model says that one kernel is no slower than two, cheap values are computed again by their readers, and reductions of much
 // into little become two kernels.
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "mirage/plan/passes.h"
+#include "mirage/support/round.h"
 #include "plan/planner.h"
 
 namespace mirage {
@@ -140,7 +143,7 @@ bool Planner::try_merge(int a, int b) {
   item.copies = x.copies;
   item.copies.insert(item.copies.end(), y.copies.begin(), y.copies.end());
   auto planned = plan_item(item, kMaxStatements, a, b);
-  bool wanted = planned && planned->cost.us <= x.planned->cost.us + y.planned->cost.us;
+  bool wanted = planned && planned->cost.us <= price(x) + price(y);
   if (tape_) {
     bool& told = tape_->merges.try_emplace({x.values, y.values}, wanted).first->second;
     wanted = planned && told;
@@ -219,27 +222,58 @@ bool Planner::try_inline(ValueId v) {
   return true;
 }
 
+namespace {
+
+/// Reductions in one pass, of which nothing else is stored.
+bool may_split(const RegionPlan& p) {
+  return p.passes.size() == 1 && !p.passes[0].reduces.empty() && p.passes[0].stores.empty() && p.shape != RegionPlan::Shape::kPointwise &&
+         p.chunk < 0;
+}
+/// What two kernels would take for them, about; infinite where a thread has little to do.
+double two_kernels_us(const RegionPlan& p, const Cost& cost, const Target& t) {
+  const int64_t along = p.shape == RegionPlan::Shape::kRow ? p.team : p.threads / p.columns;
+  if (!may_split(p) || p.length / along < 16) return std::numeric_limits<double>::infinity();
+  return 2 * (t.launch_us + 1.5) + static_cast<double>(cost.bytes) / (t.dram_bytes_per_us * 0.85);
+}
+constexpr double kTwoKernels = 0.8;   // of one kernel's time, for two of which the prices know less
+
+}  // namespace
+
+double Planner::price(const Item& item) const {
+  const double one = item.planned->cost.us;
+  if (!is_on(Pass::kSplit, target_)) return one;
+  const double two = two_kernels_us(item.planned->plan, item.planned->cost, target_);
+  return two < kTwoKernels * one ? two : one;
+}
+
 void Planner::split_reductions() {
   const size_t count = items_.size();
   for (size_t i = 0; i < count; i++) {
     if (!items_[i].alive || items_[i].call >= 0) continue;
     const RegionPlan& p = items_[i].planned->plan;
     if (tape_ && tape_->replays) { split_as_told(i); continue; }
-    if (p.passes.size() != 1 || p.passes[0].reduces.empty() || !p.passes[0].stores.empty() || p.shape == RegionPlan::Shape::kPointwise)
-      continue;
     const bool row = p.shape == RegionPlan::Shape::kRow;
-    const int64_t along = row ? p.team : p.threads / p.columns, elements = reduced_elements(items_[i]);
-    if (p.blocks >= target_.num_sms / 2 || p.length / along < 16) continue;
-    RegionSplit split;
-    split.half = RegionSplit::Half::kFirst;
-    // each long enough to be worth its partial result
-    split.chunks = std::min<int64_t>(target_.num_sms * 2 / p.blocks, elements / (row ? 2048 : 256));
-    if (split.chunks < 2) continue;
-    split.chunk_length = (elements + split.chunks * 8 - 1) / (split.chunks * 8) * 8;
-    split.chunks = (elements + split.chunk_length - 1) / split.chunk_length;
-    if (split.chunks <= 1) continue;
-    if (tape_) tape_->splits[items_[i].values[0]] = split.chunk_length;
-    split_item(i, split);
+    const int64_t elements = reduced_elements(items_[i]), most = elements / (row ? 2048 : 256);   // each worth its partial result
+    const double one = items_[i].planned->cost.us, two = two_kernels_us(p, items_[i].planned->cost, target_);
+    if (std::isinf(two)) continue;
+    const auto in_chunks = [&](int64_t chunks) {
+      RegionSplit split;
+      split.half = RegionSplit::Half::kFirst;
+      split.chunk_length = round_up(ceil_div(elements, std::max<int64_t>(1, chunks)), 8);
+      split.chunks = ceil_div(elements, split.chunk_length);
+      return split;
+    };
+    RegionSplit best;
+    if (p.blocks < target_.num_sms / 2) best = in_chunks(std::min<int64_t>(target_.num_sms * 2 / p.blocks, most));
+    else if (two < kTwoKernels * one) {
+      double least = kTwoKernels * one;
+      for (int64_t chunks = 2; chunks <= std::min<int64_t>(64, most); chunks *= 2)
+        if (const RegionSplit split = in_chunks(chunks); split.chunks > 1)
+          if (const double us = split_us(i, split); us < least) least = us, best = split;
+    }
+    if (best.chunks <= 1) continue;
+    if (tape_) tape_->splits[items_[i].values[0]] = best.chunk_length;
+    split_item(i, best);
   }
 }
 
@@ -285,14 +319,9 @@ bool Planner::inline_for_reductions(Item& item, size_t i) {
   }
 }
 
-void Planner::split_item(size_t i, RegionSplit split) {
+std::optional<std::pair<Planner::Item, Planner::Item>> Planner::halves(size_t i, RegionSplit split) {
   Item first, second = items_[i];
-  const auto stored = stored_;
-  const auto views = views_;
-  if (!inline_for_reductions(second, i)) {
-    stored_ = stored, views_ = views;
-    return;
-  }
+  if (!inline_for_reductions(second, i)) return std::nullopt;
   RegionGroup group;
   for (ValueId v : items_[i].values) {
     if (!reduces_.count(v)) continue;
@@ -306,15 +335,31 @@ void Planner::split_item(size_t i, RegionSplit split) {
   second.split = split;
   second.split.half = RegionSplit::Half::kSecond;
   second.planned = plan_region(context_, group_of(second, -1, -1), 1 << 30);
-  if (!first.planned || !second.planned) {
+  if (!first.planned || !second.planned) return std::nullopt;
+  first.reads = reads_of(first.values, {});
+  second.reads = items_[i].reads;
+  return std::pair{std::move(first), std::move(second)};
+}
+
+double Planner::split_us(size_t i, const RegionSplit& split) {
+  const auto stored = stored_;
+  const auto views = views_;
+  const auto two = halves(i, split);
+  stored_ = stored, views_ = views;
+  return two ? two->first.planned->cost.us + two->second.planned->cost.us : std::numeric_limits<double>::infinity();
+}
+
+void Planner::split_item(size_t i, const RegionSplit& split) {
+  const auto stored = stored_;
+  const auto views = views_;
+  auto two = halves(i, split);
+  if (!two) {
     stored_ = stored, views_ = views;
     return;
   }
-  first.reads = reads_of(first.values, {});
-  second.reads = items_[i].reads;
-  second.after = static_cast<int>(items_.size());
-  items_[i] = std::move(second);
-  items_.push_back(std::move(first));
+  two->second.after = static_cast<int>(items_.size());
+  items_[i] = std::move(two->second);
+  items_.push_back(std::move(two->first));
 }
 
 }  // namespace mirage

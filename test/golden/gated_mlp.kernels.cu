@@ -158,7 +158,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) gated_mlp_k0
     if (share >= kShare) break;
     const Pack<4> v6 = add_items<kCluster>((const Pack<4>*)(smem + kReceived) + 1 * kCluster * kShare + share, kShare);
     const Pack<4> v5 = add_items<kCluster>((const Pack<4>*)(smem + kReceived) + 0 * kCluster * kShare + share, kShare);
-    const auto v7 = mo::silu(v5);
+    const auto v7 = mo::silu_narrow(v5);
     const auto v8 = mo::mul(v6, v7);
     store_item((f16*)out0 + 0 + m * int64_t(4096) + c, 4096, 1, kM - m, kN - c, v8);
   }

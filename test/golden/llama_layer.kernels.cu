@@ -719,7 +719,7 @@ __global__ void __launch_bounds__(128, 2) llama_layer_k4_stream(const __grid_con
     const Pack<2> c6 = {{v6.v[0], v6.v[2]}};
     const Pack<4> v5 = add_items<kWarps>(items + 0 * kItems + item, kRing / 16);
     const Pack<2> c5 = {{v5.v[0], v5.v[2]}};
-    const auto v7 = mo::silu(c5);
+    const auto v7 = mo::silu_narrow(c5);
     const auto v8 = mo::mul(c6, v7);
     store_item((f16*)out0 + 0 + m * int64_t(0) + c, 0, 1, 1 - m, kN - c, along_columns(v8));
   }

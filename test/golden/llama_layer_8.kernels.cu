@@ -745,7 +745,7 @@ __global__ void __launch_bounds__(64, 2) llama_layer_8_k5_stream(const __grid_co
     const auto v17_0 = along_rows(v16);
     const auto v17_1 = along_rows(v15);
     const auto v17 = mo::mul(v12, mo::rsqrt(v17_1));
-    const auto v19 = mo::silu(v17);
+    const auto v19 = mo::silu_narrow(v17);
     const auto v20 = mo::mul(v18, v19);
     store_item((f16*)out0 + 0 + m * int64_t(14336) + c, 14336, 1, kM - m, kN - c, v20);
   }

@@ -132,7 +132,7 @@ __global__ void __launch_bounds__(256, 1) mlp_gelu_k0_stream(const __grid_consta
     const auto v5_0 = along_columns(e2[t]);
     const Pack<4> v4 = add_items<kWarps>(items + 0 * kItems + item, kRing / 16);
     const auto v5 = mo::add(v5_0, v4);
-    const auto v6 = mo::mul(mo::mul(mo::constant(0.5f), v5), mo::add(mo::constant(1.0f), mo::tanh(mo::mul(mo::constant(0.797884583f), mo::add(v5, mo::mul(mo::constant(0.0447149985f), mo::mul(v5, mo::mul(v5, v5))))))));
+    const auto v6 = mo::gelu_tanh_narrow(v5);
     store_item((f16*)out0 + 0 + m * int64_t(4096) + c, 4096, 1, kM - m, kN - c, v6);
   }
 }

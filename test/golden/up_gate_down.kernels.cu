@@ -156,7 +156,7 @@ __global__ void __launch_bounds__(128, 2) up_gate_down_k0_stream(const __grid_co
     const int share = thread_id() + t * kThreads, item = rank * kShare + share, m = item_row(item), c = column + item_column(item);
     const Pack<4> v6 = add_items<kWarps>(items + 1 * kItems + item, kRing / 16);
     const Pack<4> v5 = add_items<kWarps>(items + 0 * kItems + item, kRing / 16);
-    const auto v7 = mo::silu(v5);
+    const auto v7 = mo::silu_narrow(v5);
     const auto v8 = mo::mul(v6, v7);
     store_item((f16*)out0 + 0 + m * int64_t(14336) + c, 14336, 1, kM - m, kN - c, v8);
   }

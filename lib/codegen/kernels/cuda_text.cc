@@ -17,10 +17,29 @@ std::string CudaText::constant(double c) {
   return s;
 }
 
-std::string map_text(MapFn fn, const std::vector<std::string>& operands) {
-  const MapInfo& info = map_info(fn);
-  if (*info.cuda) {
-    std::string s = std::string("mo::") + info.cuda + "(";
+namespace {
+
+/// The device library's function for results that are stored in 16 bits (00_base.cuh); "": it has none.
+const char* narrow_function(MapFn fn) {
+  switch (fn) {
+    case MapFn::kExp: return "exp_narrow";
+    case MapFn::kExpm1: return "expm1_narrow";
+    case MapFn::kLog1p: return "log1p_narrow";
+    case MapFn::kSigmoid: return "sigmoid_narrow";
+    case MapFn::kSilu: return "silu_narrow";
+    case MapFn::kTanh: return "tanh_narrow";
+    case MapFn::kGelu: return "gelu_narrow";
+    case MapFn::kGeluTanh: return "gelu_tanh_narrow";
+    default: return "";
+  }
+}
+
+}  // namespace
+
+std::string map_text(MapFn fn, const std::vector<std::string>& operands, bool narrow) {
+  const char* function = narrow && *narrow_function(fn) ? narrow_function(fn) : map_info(fn).cuda;
+  if (*function) {
+    std::string s = std::string("mo::") + function + "(";
     for (size_t i = 0; i < operands.size(); i++) s += (i ? ", " : "") + operands[i];
     return s + ")";
   }

@@ -55,8 +55,9 @@ struct CudaText {
 };
 
 /// `fn` applied to operand texts (names of variables: operands may be repeated), as an expression in namespace mo; the table's faster
-/// spelling where it has one.
-std::string map_text(MapFn fn, const std::vector<std::string>& operands);
+/// spelling where it has one. `narrow`: the result only goes where 16-bit numbers are stored, so that 2^-16 of it is free: functions of a
+/// third of the instructions.
+std::string map_text(MapFn fn, const std::vector<std::string>& operands, bool narrow = false);
 
 /// What an emitter knows of a quotient's divisor.
 struct DivisorText {

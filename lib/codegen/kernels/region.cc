@@ -303,9 +303,7 @@ class RegionEmitter {
           std::vector<std::string> operands;
           for (int a : i.args) operands.push_back(fmt::format("v{}", a));
           line("const mo::real v{} = {};", i.result,
-               i.fn == MapFn::kDiv              ? quotient(i)
-               : i.fn == MapFn::kExp && narrow_ ? fmt::format("mo::exp_narrow({})", operands[0])
-                                                : map_text(i.fn, operands));
+               i.fn == MapFn::kDiv ? quotient(i) : map_text(i.fn, operands, narrow_));
           break;
         }
         case Kind::kBranch:

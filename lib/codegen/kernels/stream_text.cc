@@ -88,8 +88,8 @@ std::string StreamText::map(ValueId v, const std::function<std::string(ValueId)>
   const auto& o = g_.def(v).operands;
   std::vector<std::string> operands;
   for (ValueId x : o) operands.push_back(element(x));
-  if (fn != MapFn::kDiv) return map_text(fn, operands);
   const bool narrow = narrow_results() || only_multiplied(v);
+  if (fn != MapFn::kDiv) return map_text(fn, operands, narrow);
   DivisorText y{operands[1], std::nullopt, "", !has(o[1], Axis::kDepth) && !has(o[1], Axis::kWhole) && !has(o[1], Axis::kCol)};
   if (const auto* c = g_.def_form<Const>(o[1])) y.constant = c->value;
   const auto* root = is_known(o[1]) ? nullptr : g_.def_form<Map>(o[1]);

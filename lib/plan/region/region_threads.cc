@@ -227,7 +227,10 @@ namespace {
 constexpr double kRowElements = 8192, kRowElementUs = 5e-5;   // elements of a multiprocessor beyond which they count, per pass
 constexpr double kHeldColumnsUs = 0.4;    // their loads, walks of no more than a few lines each
 constexpr double kColumnUs = 0.4;         // 128 threads combine a column's reductions
-constexpr double kStepUs = 0.1;           // an iteration of a loop that reads again, four of which are under way
+// an iteration of a loop that reads again, four of which are under way, from L2 and from device memory (H200: a sum over the middle of 128
+// x 4096 x 4095 bfloat16 1323, 512 iterations in 15.5 waves); behind a store of the one before it where they are stores, too (16384 x 4096
+// columns, 1024 iterations that read 4 bytes and write 2: 550)
+constexpr double kStepUs = 0.1, kFarStepUs = 0.16, kStoringStepUs = 0.5;
 constexpr double kEdgesUs = 0.7;          // a row's edges (layer norm of 6272 x 50: 2.40 by twos, 2.86 by eights with edges)
 constexpr double kClusterUs = 0.5, kClusterPassUs = 0.5;   // a cluster's blocks find each other, and exchange a reduction's values
 
@@ -291,7 +294,8 @@ Cost cost_of(const Target& t, const RegionPlan& p, int64_t bytes, double flops) 
                  walks = static_cast<double>(ceil_div(p.length, threads_along(p))) * static_cast<double>(p.passes.size());
     // elements one by one: the walk counts, not the bytes under way (softmax of 32 x 50257 by 512 threads a row 24.9)
     if (p.shape != RegionPlan::Shape::kPointwise && p.width == 1) memory = static_cast<double>(cost.bytes) / t.dram_bytes_per_us, share = 1;
-    if (p.shape != RegionPlan::Shape::kPointwise) memory = std::max(memory, kStepUs * walks * waves);
+    if (p.shape != RegionPlan::Shape::kPointwise)
+      memory = std::max(memory, (cost.bytes <= t.l2_bytes ? kStepUs : p.passes[0].stores.empty() ? kFarStepUs : kStoringStepUs) * walks * waves);
     // part of it in L1
     again = 0.5 * static_cast<double>(cost.bytes) * static_cast<double>(p.passes.size() - 1) / (t.l2_bytes_per_us * std::max(share, 0.004));
   }

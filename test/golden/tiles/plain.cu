@@ -112,7 +112,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(320, 1) k(const __gr
   for (int t = 0; t < kTail; t++) {
     const int m = first_row + team * kGroupRows + (rank * kTail + t) * 8 + lane % 4 * 2, c = column + (warp & 3) * 16 + lane / 4;
     const Pack<4> v3 = tile_total<kCluster>(own0[t], smem + received0 + t * 2048, kTail * 2048);
-    const auto v7 = mo::silu(v3);
+    const auto v7 = mo::silu_narrow(v3);
     const Pack<4> v6 = tile_total<kCluster>(own1[t], smem + received1 + t * 2048, kTail * 2048);
     const auto v8 = mo::mul(v7, v6);
     Pack<2> s11 = {{Sum::identity(), Sum::identity()}};
