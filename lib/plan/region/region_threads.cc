@@ -123,7 +123,8 @@ template <class Resident> int kept_of(const RegionPlan& p, const Resident& resid
 /// than that, and so leave too few loads under way (elu of 4096 x 393216 bfloat16, 36 registers: 1688, 4.2 TB/s would be 1510). One vector
 /// in, one out: what else a thread keeps might not fit.
 int full_residency(const RegionPlan& p, const Target& target) {
-  if (p.shape != RegionPlan::Shape::kPointwise || p.wide || p.width < 4 || p.passes[0].stores.size() != 1 || p.accesses.size() != 2) return 1;
+  if (p.shape != RegionPlan::Shape::kPointwise || p.wide || p.width < 4 || p.accesses.size() != 2 || p.passes[0].stores.size() != 1)
+    return 1;
   double operations = 0;
   int loads = 0;
   for (const RegionInstr& i : p.passes[0].body) {
@@ -328,7 +329,10 @@ Cost cost_of(const Target& t, const RegionPlan& p, int64_t bytes, double flops) 
     // elements one by one: the walk counts, not the bytes under way (softmax of 32 x 50257 by 512 threads a row 24.9)
     if (p.shape != RegionPlan::Shape::kPointwise && p.width == 1) memory = static_cast<double>(cost.bytes) / t.dram_bytes_per_us, share = 1;
     if (p.shape != RegionPlan::Shape::kPointwise)
-      memory = std::max(memory, (cost.bytes <= t.l2_bytes ? kStepUs : p.passes[0].stores.empty() ? kFarStepUs : kStoringStepUs) * walks * waves);
+      memory = std::max(memory, walks * waves *
+                                    (cost.bytes <= t.l2_bytes           ? kStepUs
+                                     : p.passes[0].stores.empty() ? kFarStepUs
+                                                                  : kStoringStepUs));
     // part of it in L1
     again = 0.5 * static_cast<double>(cost.bytes) * static_cast<double>(p.passes.size() - 1) / (t.l2_bytes_per_us * std::max(share, 0.004));
   }
