@@ -194,6 +194,8 @@ void Engine::enter() {
 
 void Engine::finish_fiber() {
   Fiber& f = me();
+  if (!f.open_stores.empty() || !f.store_groups.empty())
+    find("missing wait", "ends before its tensor copies have read shared memory", nullptr);
   f.ended = true;
   const uint64_t who = static_cast<uint64_t>(block_number_) << 16 | static_cast<uint64_t>(f.index);   // threads in any order
   trace_.waits += hash_combine(f.trace.waits, who);

@@ -40,6 +40,9 @@ inline constexpr size_t kMaxFences = 16;
 
 struct Deferred { void (*work)(void*); void* data; };
 
+/// A box on its way from shared memory to device memory.
+struct BoxStore { uint32_t from = 0; const EmulatedMap* map = nullptr; EmuBox box{}; };
+
 struct Fiber {
   Context context;
   EmuThread where{};
@@ -53,6 +56,8 @@ struct Fiber {
   Gather* last = nullptr;
   std::vector<LateCopy> open;               ///< copies that no group has yet
   std::deque<std::vector<LateCopy>> groups;
+  std::vector<BoxStore> open_stores;        ///< boxes to device memory that no group has yet
+  std::deque<std::vector<BoxStore>> store_groups;
   std::vector<Deferred> open_work;
   std::deque<std::vector<Deferred>> work;
   std::deque<FenceNote> fences;             ///< the youngest ones
@@ -180,6 +185,7 @@ class Engine : private ClusterState {
   bool is_fenced(Epoch write, int thread) const;
   void deliver(const Transfer&);
   void copy_box_bytes(const Transfer&);
+  void store_box_bytes(const BoxStore&, const void* pc);
   void complete(uint32_t bar);
   MBarrier& mbarrier(uint32_t bar, const void* pc);
 

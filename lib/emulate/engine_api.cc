@@ -285,25 +285,31 @@ struct Api {
     acquire(g.mbarriers_[bar].known);
     return 1;
   }
-  static void copy_box(uint32_t to, const void* map, const EmuBox* box, uint32_t bar, const void* pc) {
+  /// What a box's place in shared memory, in either direction, and its coordinates must be; its bytes.
+  static int64_t box_bytes(const EmulatedMap* m, const EmuBox* box, uint32_t place, const void* pc) {
     Engine& g = e();
-    g.mbarrier(bar, pc);
-    const auto* m = reinterpret_cast<const EmulatedMap*>(*static_cast<const uint64_t*>(map));
     int64_t bytes = m->element_bytes;
     for (int b : m->box) bytes *= b;
     if (box->rank != static_cast<int>(m->dims.size()))
       g.find("tensor map",
              "a copy by " + std::to_string(box->rank) + " coordinates of a map of " + std::to_string(m->dims.size()) + " dimensions", pc,
              true);
-    if (to % 128 != 0) g.find("misaligned access", "a tensor copy goes to a multiple of 128 bytes", pc, true);
+    if (place % 128 != 0) g.find("misaligned access", "a tensor copy's place in shared memory is a multiple of 128 bytes", pc, true);
     if (box->at[0] * m->element_bytes % 16 != 0)
       g.find("misaligned access", "the lines of a tensor copy's box begin at multiples of 16 bytes (an H200 traps)", pc, true);
     if (m->swizzle && m->box[0] * m->element_bytes > m->swizzle)
       g.find("tensor map", "the box's lines are longer than the swizzle", pc, true);
-    g.shared_at(to, static_cast<uint64_t>(bytes), pc);
+    g.shared_at(place, static_cast<uint64_t>(bytes), pc);
     for (int d = 0; d < box->rank && g.options_.trace; d++)
       g.trace_.device_accesses +=
           hash_combine(hash_combine(static_cast<uint64_t>(box->at[d] + 64), static_cast<uint64_t>(d + 4)), g.block_number_);
+    return bytes;
+  }
+  static void copy_box(uint32_t to, const void* map, const EmuBox* box, uint32_t bar, const void* pc) {
+    Engine& g = e();
+    g.mbarrier(bar, pc);
+    const auto* m = reinterpret_cast<const EmulatedMap*>(*static_cast<const uint64_t*>(map));
+    const int64_t bytes = box_bytes(m, box, to, pc);
     g.require_fence(to, static_cast<uint64_t>(bytes), g.current_, "a tensor copy writes ", pc);
     g.require_fence(bar, 8, g.current_, "a tensor copy completes on ", pc);
     g.begin_late(to, static_cast<uint64_t>(bytes), g.current_, "a tensor copy", pc);
@@ -315,6 +321,26 @@ struct Api {
     t.bytes = bytes;
     t.issuer = g.current_;
     g.transfers_.push_back(std::move(t));
+  }
+  static void store_box(const void* map, const EmuBox* box, uint32_t from, const void* pc) {
+    Engine& g = e();
+    const auto* m = reinterpret_cast<const EmulatedMap*>(*static_cast<const uint64_t*>(map));
+    const int64_t bytes = box_bytes(m, box, from, pc);
+    g.require_fence(from, static_cast<uint64_t>(bytes), g.current_, "a tensor copy reads ", pc);
+    me().open_stores.push_back({from, m, *box});
+  }
+  static void store_commit() {
+    e().note_wait(9);
+    me().store_groups.push_back(std::move(me().open_stores));
+    me().open_stores.clear();
+  }
+  static void store_wait(int groups, const void* pc) {
+    Fiber& f = me();
+    e().note_wait(static_cast<uint64_t>(3000 + groups));
+    while (static_cast<int>(f.store_groups.size()) > groups) {
+      for (const BoxStore& b : f.store_groups.front()) e().store_box_bytes(b, pc);
+      f.store_groups.pop_front();
+    }
   }
   static void fence_async(int publishes) {
     e().note_wait(8);
@@ -363,8 +389,9 @@ const EmuApi& Engine::api() {
                                Api::dynamic_shared, Api::static_shared,   Api::shared_address,  Api::shared_pointer,  Api::copy_async,
                                Api::copy_commit,    Api::copy_wait,       Api::cluster_arrive,  Api::cluster_wait,    Api::remote_address,
                                Api::store_remote,   Api::store_async,     Api::mbarrier_init,   Api::mbarrier_arrive, Api::mbarrier_test,
-                               Api::copy_box,       Api::fence_async,     Api::access_async,    Api::defer,           Api::defer_commit,
-                               Api::defer_wait,     Api::fence_registers, Api::leave_registers, Api::take_registers};
+                               Api::copy_box,       Api::store_box,       Api::store_commit,    Api::store_wait,      Api::fence_async,
+                               Api::access_async,   Api::defer,           Api::defer_commit,    Api::defer_wait,      Api::fence_registers,
+                               Api::leave_registers, Api::take_registers};
   return table;
 }
 

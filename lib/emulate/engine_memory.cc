@@ -253,33 +253,59 @@ void Engine::deliver(const Transfer& t) {
   complete(t.bar);
 }
 
-/// Tensor copies (PTX ISA 5.5): coordinates beyond the tensor are zeros; a swizzle permutes the 16-byte chunks of a line by address bits 7
-/// and up.
+namespace {
+
+/// Tensor copies (PTX ISA 5.5): where element e of a box lies in the tensor's buffer, -1 beyond the tensor, and in shared memory; a swizzle
+/// permutes the 16-byte chunks of a line by address bits 7 and up.
+struct BoxElement { int64_t at; uint32_t place; };
+BoxElement box_element(const EmulatedMap& m, const EmuBox& box, int64_t e, uint32_t first) {
+  const uint32_t mask = m.swizzle == 128 ? 7 : m.swizzle == 64 ? 3 : m.swizzle == 32 ? 1 : 0;
+  int64_t rest = e, at = m.offset_bytes;
+  bool inside = true;
+  for (size_t d = 0; d < m.dims.size(); d++) {
+    const int64_t i = box.at[d] + rest % m.box[d];
+    rest /= m.box[d];
+    inside = inside && i >= 0 && i < m.dims[d];
+    at += i * (d == 0 ? m.element_bytes : m.strides[d - 1]);
+  }
+  const uint32_t place = first + static_cast<uint32_t>(e * m.element_bytes);
+  return {inside ? at : -1, place ^ (place >> 7 & mask) << 4};
+}
+int64_t box_elements(const EmulatedMap& m) {
+  int64_t elements = 1;
+  for (int b : m.box) elements *= b;
+  return elements;
+}
+
+}  // namespace
+
+/// Coordinates beyond the tensor are zeros.
 void Engine::copy_box_bytes(const Transfer& t) {
   const EmulatedMap& m = *t.map;
   const Buffer& source = buffers_[static_cast<size_t>(m.buffer)];
-  const int rank = static_cast<int>(m.dims.size());
-  int64_t elements = 1;
-  for (int b : m.box) elements *= b;
-  const uint32_t mask = m.swizzle == 128 ? 7 : m.swizzle == 64 ? 3 : m.swizzle == 32 ? 1 : 0;
-  for (int64_t e = 0; e < elements; e++) {
-    int64_t rest = e, at = m.offset_bytes;
-    bool inside = true;
-    for (int d = 0; d < rank; d++) {
-      const int64_t i = t.box.at[d] + rest % m.box[static_cast<size_t>(d)];
-      rest /= m.box[static_cast<size_t>(d)];
-      inside = inside && i >= 0 && i < m.dims[static_cast<size_t>(d)];
-      at += i * (d == 0 ? m.element_bytes : m.strides[static_cast<size_t>(d) - 1]);
-    }
-    uint32_t to = t.to + static_cast<uint32_t>(e * m.element_bytes);
-    to ^= (to >> 7 & mask) << 4;
-    if (!inside) { memset(shared_ + to, 0, static_cast<size_t>(m.element_bytes)); continue; }
-    if (at < 0 || at + m.element_bytes > static_cast<int64_t>(source.facts->bytes.size()))
+  for (int64_t e = 0; e < box_elements(m); e++) {
+    const auto [at, to] = box_element(m, t.box, e, t.to);
+    if (at < 0) { memset(shared_ + to, 0, static_cast<size_t>(m.element_bytes)); continue; }
+    if (at + m.element_bytes > static_cast<int64_t>(source.facts->bytes.size()))
       return find("out of bounds", "a tensor map reaches beyond " + source.facts->name, nullptr, true);
     if (!source.shadow.empty() && !source.shadow[static_cast<size_t>(at)].initialized)
       find("uninitialised read", "a tensor copy reads " + source.facts->name + " at byte " + std::to_string(at) + ", which nobody wrote",
            nullptr);
     memcpy(shared_ + to, source.data + at, static_cast<size_t>(m.element_bytes));
+  }
+}
+
+/// What a box has beyond the tensor is read and goes nowhere.
+void Engine::store_box_bytes(const BoxStore& b, const void* pc) {
+  const EmulatedMap& m = *b.map;
+  unsigned char* const to = buffers_[static_cast<size_t>(m.buffer)].data;
+  const uint64_t bytes = static_cast<uint64_t>(m.element_bytes);
+  for (int64_t e = 0; e < box_elements(m) && !stopping_; e++) {
+    const auto [at, from] = box_element(m, b.box, e, b.from);
+    access(shared_ + from, bytes, false, current_, pc, true);
+    if (at < 0) continue;
+    access(to + at, bytes, true, current_, pc, true);
+    memcpy(to + at, shared_ + from, bytes);
   }
 }
 

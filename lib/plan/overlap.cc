@@ -36,7 +36,7 @@ bool stacks(const KernelPlan& k, const Target& target) {
 
 /// Blocks of a product; 0: of another kind.
 int64_t blocks_of(const KernelPlan& k) {
-  if (const auto* t = std::get_if<std::shared_ptr<const TilePlan>>(&k.body)) return (*t)->blocks();
+  if (const auto* t = std::get_if<std::shared_ptr<const TilePlan>>(&k.body)) return (*t)->held_tiles ? (*t)->launched() : (*t)->blocks();
   if (const auto* s = std::get_if<std::shared_ptr<const StreamPlan>>(&k.body)) return (*s)->column_blocks() * (*s)->batch * (*s)->cluster;
   return 0;
 }

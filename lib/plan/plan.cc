@@ -202,6 +202,8 @@ static Planned plan_exact(const Program& program, const Graph& graph, const Targ
   };
   if (const std::optional<Graph> ordered = pass(Pass::kOrder, calls)) consider(*ordered, Kernels::kCopies, {Pass::kOrder});
   if (!target.has_tma || target.sm != 90) return planned;   // elsewhere operands are brought through registers in any case
+  if (const std::optional<Graph> divided = is_on(Pass::kDivide, target) ? divide_products(graph, target) : std::nullopt)
+    consider(lower_matmuls(*divided, target, contract_rule(program)), Kernels::kPay, {Pass::kDivide});
   const std::optional<Graph> hoisted = pass(Pass::kHoist, calls);
   const bool reduced = hoisted && reductions(*hoisted) > reductions(calls);
   const std::optional<Graph> narrow = pass(Pass::kNarrow, hoisted ? *hoisted : calls);

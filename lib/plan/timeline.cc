@@ -114,6 +114,7 @@ Timeline tile_timeline(const KernelPlan& k) {
   const int end = t.step("after", "what stands behind the sums, and results are stored");
   t.place(p.turned ? "rows and weights" : "ring of weights and rows", 0, p.turned ? p.ranks_at : p.computed_at, fill, loop);
   if (p.computes()) t.place("computed rows, two buffers", p.computed_at, p.computed_at + 2 * p.computed_bytes, computed, loop);
+  if (p.held_tiles) t.place("results on their way", p.held_at, p.ranks_at, fill, end);
   t.place("sums of the cluster", p.received_at, p.received_at + (p.cluster - 1) * p.share_bytes(), sums, end);
   t.place(p.turned ? "second factors of low ranks" : "low-rank sums", p.ranks_at, p.statistics_at, p.turned ? fill : ranks, end);
   t.place("row statistics", p.statistics_at, p.statistics_at + p.cluster * p.statistics_bytes(), loop, end);

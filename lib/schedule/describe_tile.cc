@@ -235,6 +235,8 @@ struct TileDescriber {
   }
 
   KernelProgram run() {
+    if (p.held_tiles) throw Undescribed{"blocks that stay for several tiles"};
+    for (const TileRows& r : p.small) if (r.across) throw Undescribed{"rows whose lines lie across the reduction"};
     axes();
     roles();
     sections();

@@ -1,9 +1,14 @@
 // Tiles for the tensor cores' rate (runtime/67_wgmma_wide.cuh, 68_tile.cuh) on the CPU: products that run on over the next chunk, blocks
-// that copy rows for each other, batches, rows in TF32 that come by tensor copies; extents that nothing divides.
+// that copy rows for each other, batches, rows in TF32 that come by tensor copies; blocks that stay for several tiles, whose copies run on
+// over the ends of tiles and whose results leave by tensor copies while the next products run; rows whose lines lie across the reduction.
+// Extents that nothing divides.
 #include <fmt/format.h>
 
 #include "emulate/helpers.h"
+#include "mirage/plan/passes.h"
 #include "mirage/plan/tile.h"
+#include "plan/stream/stream_internal.h"
+#include "plan/tile/tile_internal.h"
 
 using namespace mirage;
 using namespace mirage::test;
@@ -36,6 +41,106 @@ std::string spec(int batch, int m, int k, int n, bool gated, bool gain, const ch
 }
 
 struct Wanted { bool large; int column_groups, group_rows, chunk, stages, sharing; };
+
+/// x as [k, m] if `across`; relu(x w + b) + r if `tail`, in one call.
+struct Product { int batch, m, k, n; bool across, tail; const char* dtype; };
+
+std::string product_spec(const Product& p) {
+  const std::string lead = p.batch > 1 ? fmt::format("{}, ", p.batch) : "";
+  const auto tensor = [&](const char* name, int rows, int columns) {
+    return fmt::format(R"("{}": {{"shape": [{}{}, {}], "dtype": "{}"}})", name, lead, rows, columns, p.dtype);
+  };
+  const std::string inputs = (p.across ? tensor("x", p.k, p.m) : tensor("x", p.m, p.k)) + ", " + tensor("w", p.k, p.n);
+  if (p.tail)
+    return fmt::format(R"({{"version": "1.0", "name": "tile", "inputs": {{{}, "b": {{"shape": [{}], "dtype": "{}"}}, {}}}, )"
+                       R"("outputs": {{{}}}, "nodes": [{{"op": "matmul", "inputs": ["x", "w"], "output": "s"}}, )"
+                       R"({{"op": "add", "inputs": ["s", "b"], "output": "t"}}, {{"op": "relu", "inputs": ["t"], "output": "u"}}, )"
+                       R"({{"op": "add", "inputs": ["u", "r"], "output": "y"}}]}})",
+                       inputs, p.n, p.dtype, tensor("r", p.m, p.n), tensor("y", p.m, p.n));
+  return fmt::format(R"({{"version": "1.0", "name": "tile", "inputs": {{{}}}, "outputs": {{{}}}, )"
+                     R"("nodes": [{{"op": "matmul", "inputs": ["x", "w"], "output": "y"{}}}]}})",
+                     inputs, tensor("y", p.m, p.n), p.across ? R"(, "attrs": {"transpose_a": true})" : "");
+}
+
+/// The product with its tail as one call.
+Graph fused(const Product& p, const Program& program) {
+  const DType t = program.inputs[0].type.dtype;
+  const auto tiles = [](int extent) { return (extent + 15) / 16; };
+  Builder b(Level::kBlock, {{tiles(p.n), tiles(p.m), 1}, tiles(p.k)}), top(Level::kKernel);
+  const ValueId x = b.add_input(0, {t, {16, 16}}, {{-1, 0, -1}, 1}), w = b.add_input(1, {t, {16, 16}}, {{1, -1, -1}, 0}),
+                bias = b.add_input(2, {t, {16}}, {{0, -1, -1}, -1}), r = b.add_input(3, {t, {16, 16}}, {{1, 0, -1}, -1});
+  const ValueId sum = b.add(Accum{}, {b.add(MatMul{}, {x, w})});
+  const ValueId y = b.map(MapFn::kAdd, {b.map(MapFn::kRelu, {b.map(MapFn::kAdd, {sum, bias})}), r});
+  b.add_output(0, y, t, {{1, 0, -1}, -1});
+  std::vector<ValueId> operands;
+  for (size_t i = 0; i < program.inputs.size(); i++) operands.push_back(top.add_input(static_cast<int>(i), program.inputs[i].type));
+  top.add_output(0, top.add(Call{std::make_shared<const Graph>(std::move(b).finish())}, operands), t);
+  return std::move(top).finish();
+}
+
+/// A kernel's work as that tile, if it has any.
+bool divide(KernelPlan& k, const TileChoice& want, const Target& target, const ContractRule& rule, bool across) {
+  return std::visit([&](const auto& body) {
+    if constexpr (requires { body->body; body->operands; body->results; }) {
+      std::string reason;
+      const auto shape = match_stream(body->body, body->operands, body->results, rule, kAnyRows, reason);
+      std::optional<TilePlan> t = shape ? tile_plan(*shape, target, reason) : std::nullopt;
+      const bool fits = t && divide_tile(*t, want, target, reason);
+      INFO(reason);
+      CHECK(fits);
+      if (!fits) return false;
+      CHECK(std::any_of(t->small.begin(), t->small.end(), [](const TileRows& r) { return r.across; }) == across);
+      t->cost = estimate(*t, target);
+      k.body = std::make_shared<const TilePlan>(*std::move(t));
+      return true;
+    } else {
+      return false;
+    }
+  }, KernelBody(k.body));
+}
+
+struct Staying { Product product; TileChoice choice; const char* what; };
+
+std::vector<Staying> staying_cases() {
+  std::vector<Staying> out;
+  TileChoice c;
+  c.large = true, c.cluster = 1;
+  c.row_groups = 1, c.column_groups = 2, c.group_rows = 128, c.stages = 3, c.held_tiles = 16;
+  out.push_back({{1, 300, 392, 328, false, false, "bfloat16"}, c, "128 x 128, nine tiles"});
+  c.held_tiles = 8, c.sharing = 2;   // the last column block does not exist: the places' turns go on
+  out.push_back({{1, 300, 392, 328, false, false, "float16"}, c, "two blocks share rows, results leave in halves"});
+  c.sharing = 1, c.row_groups = 2, c.column_groups = 1, c.group_rows = 64, c.stages = 5, c.blocks_per_sm = 2;
+  out.push_back({{3, 150, 32, 200, false, false, "float16"}, c, "a batch, half a chunk, more stages than a tile has chunks"});
+  c.row_groups = 1, c.group_rows = 96, c.stages = 4, c.held_tiles = 4, c.blocks_per_sm = 1;
+  out.push_back({{1, 200, 136, 136, false, false, "bfloat16"}, c, "96 rows in three times, 64 columns"});
+  c.group_rows = 64, c.column_groups = 2, c.held_tiles = 8;
+  out.push_back({{1, 150, 200, 328, false, true, "bfloat16"}, c, "a bias, relu and a residual"});
+  c.row_groups = 2, c.sharing = 2;
+  out.push_back({{1, 300, 72, 456, false, true, "float16"}, c, "the same, rows shared, two chunks"});
+  c.column_groups = 1, c.sharing = 1;
+  out.push_back({{1, 264, 200, 200, true, false, "bfloat16"}, c, "rows across the reduction"});
+  c.held_tiles = 0, c.sharing = 2, c.group_rows = 128, c.stages = 3;
+  out.push_back({{1, 264, 200, 200, true, false, "float16"}, c, "rows across the reduction, shared, a block per tile"});
+  c.sharing = 1, c.row_groups = 1, c.column_groups = 2, c.chunk = 128, c.stages = 2;
+  out.push_back({{2, 136, 264, 72, true, false, "float16"}, c, "rows across the reduction, a batch, chunks of 128"});
+  return out;
+}
+
+/// Both modes of every case are right.
+void check_all(const std::vector<EmulationCase>& cases, const std::vector<std::string>& names, const std::string& compiler) {
+  std::vector<const EmulationCase*> all;
+  for (const EmulationCase& c : cases) all.push_back(&c);
+  const EmulationLibrary lib = build_emulation(all, compiler, emulation_folder());
+  INFO(lib.error);
+  REQUIRE(lib.error.empty());
+  for (size_t i = 0; i < cases.size(); i++)
+    for (EmulationMode m : {EmulationMode::kField, EmulationMode::kFloat}) {
+      const EmulationOutcome o = run_emulation(cases[i], lib.path, m, 1);
+      INFO(names[i] << ", " << mode_name(m) << ": " << o.reason);
+      CHECK(o.ok);
+      CHECK(o.compared * 2 >= o.elements);
+    }
+}
 
 }  // namespace
 
@@ -72,16 +177,25 @@ TEST_CASE("tiles for the tensor cores' rate are right on the CPU") {
   add(spec(1, 150, 456, 200, true, false, "float16"), {true, 2, 80, 64, 3, 2}, "two weights, 80 rows of which each block brings 40");
   add(spec(3, 70, 328, 136, false, false, "bfloat16"), {true, 1, 80, 64, 3, 1}, "a batch");
   add(spec(1, 100, 328, 136, false, true, "float16"), {false, 1, 112, 64, 3, 1}, "rows in TF32, made by a kernel of their own");
-  std::vector<const EmulationCase*> all;
-  for (const EmulationCase& c : cases) all.push_back(&c);
-  const EmulationLibrary lib = build_emulation(all, compiler, emulation_folder());
-  INFO(lib.error);
-  REQUIRE(lib.error.empty());
-  for (size_t i = 0; i < cases.size(); i++)
-    for (EmulationMode m : {EmulationMode::kField, EmulationMode::kFloat}) {
-      const EmulationOutcome o = run_emulation(cases[i], lib.path, m, 1);
-      INFO(names[i] << ", " << mode_name(m) << ": " << o.reason);
-      CHECK(o.ok);
-      CHECK(o.compared * 2 >= o.elements);
-    }
+  check_all(cases, names, compiler);
+}
+
+TEST_CASE("blocks that stay for several tiles, and rows across the reduction, are right on the CPU") {
+  const std::string compiler = find_host_compiler();
+  if (compiler.empty()) { WARN("skipped: there is no host compiler"); return; }
+  const Target target = without(*find_target("sm_90a"), Pass::kOrder);   // rows as they lie
+  std::vector<EmulationCase> cases;
+  std::vector<std::string> names;
+  for (const Staying& s : staying_cases()) {
+    INFO(s.what);
+    const Program p = program_of(product_spec(s.product), s.what);
+    Planned planned = make_plan(p, s.product.tail ? fused(s.product, p) : p.graph, target);
+    REQUIRE(planned.plan);
+    int divided = 0;
+    for (KernelPlan& k : planned.plan->kernels) divided += divide(k, s.choice, target, contract_rule(p), s.product.across);
+    CHECK(divided > 0);
+    cases.push_back(case_of(p, *planned.plan, target, fmt::format("s{}_", cases.size())));
+    names.push_back(s.what);
+  }
+  check_all(cases, names, compiler);
 }

@@ -72,6 +72,7 @@ const std::vector<Tile>& tiles() {
         {"divided", {.rows = 384, .depth = 1024, .cols = 1024}, {1, 192, 64, 4, 2, 1, true, 2, true}},
         {"overlaid", {.rows = 200, .depth = 2048, .cols = 3072}, {1, 208, 64, 4, 4, 1, true, 2, true}},
         {"shared", {.rows = 512, .depth = 512, .cols = 1024}, {1, 208, 64, 4, 1, 1, true, 2, true, 2}},
+        {"staying", {.rows = 512, .depth = 512, .cols = 1024}, {1, 128, 64, 4, 1, 1, true, 2, true, 1, false, 0, 8}},
         {"tf32_rows", {.rows = 64, .depth = 512, .cols = 1024, .gain = true}, {2, 32, 64, 3, 1, 1}},
         {"turned", {.rows = 128, .depth = 256, .cols = 1024, .rank = 16}, turned},
         {"batch", {.rows = 64, .depth = 512, .cols = 256}, {1, 64, 64, 3, 1, 1}, 3},
@@ -139,10 +140,12 @@ TEST_CASE("tiles of every kind are emitted as they were", "[texts]") {
     INFO(t.name << ": 'cmd/dev bless' renews it if the change was meant");
     const TilePlan p = plan_of(t);
     const std::string name = t.name, text = print(p) + text_of(p);
-    CHECK((p.large == (name == "large" || name == "divided" || name == "overlaid" || name == "shared")));   // each is what its name says
+    const bool large = name == "large" || name == "divided" || name == "overlaid" || name == "shared" || name == "staying";
+    CHECK(p.large == large);   // each is what its name says
     CHECK((p.cluster > 1) == (name == "plain" || name == "divided" || name == "overlaid"));
     CHECK(p.overlaid == (name == "overlaid"));
     CHECK((p.sharing > 1) == (name == "shared"));
+    CHECK((p.held_tiles > 0) == (name == "staying"));
     CHECK(p.computes() == (name == "tf32_rows"));
     CHECK((p.turned > 0) == (name == "turned"));
     CHECK((p.batch > 1) == (name == "batch"));

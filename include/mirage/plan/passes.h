@@ -23,6 +23,10 @@ inline bool is_on(Pass p, const Target& t) { return (t.without_passes >> static_
 /// The target whose plans go without that pass.
 Target without(Target, Pass);
 
+/// What Pass::kDivide makes of a graph whose matmuls are matmuls; nullopt: none of them is divided. A plan that took it (Plan::passes) has
+/// the reduction's parts as a dimension, which the program has not.
+std::optional<Graph> divide_products(const Graph&, const Target&);
+
 /// What one graph pass left on the way to a plan. name: of the pass, or "lower", the first step of every plan: matmuls become calls.
 struct PassStep { std::string name; Graph graph; };
 

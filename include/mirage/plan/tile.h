@@ -22,6 +22,7 @@ struct TileRows {
   ContractType type = ContractType::kF16;   ///< as the units take it: kTF32 only where computed
   int64_t offset = 0;                       ///< in a stage, or in one of the two buffers of computed rows
   int64_t bytes = 0;                        ///< of one chunk of all rows of a block
+  bool across = false;                      ///< copied, from lines that lie across the reduction: boxes of 64 rows; of large plans
 };
 
 constexpr int kCopyingRegisters = 40;       ///< that copying warps of a large plan keep
@@ -49,10 +50,16 @@ struct TilePlan : StreamShape {
   bool overlaid = false;
   /// columns of a warpgroup where its 64 rows are wgmma's 64-row operand (plan/tile/tile_turned.cc); 0: 64 columns of the weight are
   int turned = 0;
+  /// large: blocks that stay, each finishing tile after tile (launched() of them): while a tile's results leave through shared memory of
+  /// their own, the copies of the next are under way. Row tiles of a warpgroup whose results lie there at once; 0: a block per tile
+  int held_tiles = 0;
+  int64_t resident = 0;                     ///< such blocks
+  bool passing = false;                     ///< their results are more than L2 holds, and leave it first
   bool evict_first = true;
   int lanes = 4;                            ///< threads that share a row where rows are read element by element
   int64_t stage_bytes = 0, weight_bytes = 0;   ///< of one stage; of its weights
   int64_t computed_at = 0, computed_bytes = 0; ///< computed rows: two buffers of computed_bytes each
+  int64_t held_at = 0;                      ///< results on their way
   int64_t received_at = 0, ranks_at = 0, statistics_at = 0, barriers_at = 0, smem_bytes = 0;
   Cost cost;
   int groups() const { return row_groups * column_groups; }
@@ -65,8 +72,8 @@ struct TilePlan : StreamShape {
   int rank_pitch() const { return group_rows + 8; }          ///< elements from one rank to the next in shared memory
   /// of sums, from one other block
   int64_t share_bytes() const { return static_cast<int64_t>(sums.size()) * groups() * tail_tiles() * 128 * 16; }
-  /// of one result of 16 bits, where its lines are gathered before they are stored
-  int64_t staged_bytes() const { return int64_t{groups()} * tail_tiles() * 1024; }
+  /// of one result of 16 bits, where its lines are gathered before they are stored (held_tiles: that many row tiles at a time)
+  int64_t staged_bytes() const { return int64_t{groups()} * (held_tiles ? held_tiles : tail_tiles()) * 1024; }
   /// the same of row statistics
   int64_t statistics_bytes() const { return static_cast<int64_t>(statistics.size()) * block_rows() * 4; }
   bool computes() const { return computed_bytes > 0; }
@@ -74,6 +81,7 @@ struct TilePlan : StreamShape {
   int blocks_together() const { return cluster * sharing; }                           ///< of a cluster
   int64_t column_blocks() const { return (cols + block_columns() - 1) / block_columns(); }
   int64_t blocks() const { return (column_blocks() + sharing - 1) / sharing * sharing * row_blocks * cluster; }
+  int64_t launched() const { return held_tiles ? resident : blocks() * batch; }       ///< of the grid
 };
 
 /// plan empty: reason says why the graph is not of this kind

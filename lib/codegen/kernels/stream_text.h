@@ -51,7 +51,7 @@ class StreamText {
   /// How far a column of a result, or an element of a row that is reduced, is from the first: a stride, or runs (Access::run).
   static std::string column_place(const Access& a, int64_t stride, const std::string& column);
   std::string result_pointer(NodeId output) const;   ///< of this block's product of a batch
-  static std::string slice_text(int64_t stride) { return stride ? fmt::format(" + batch_id() * int64_t({})", stride) : ""; }
+  std::string slice_text(int64_t stride) const { return stride ? fmt::format(" + {} * int64_t({})", batch_, stride) : ""; }
   const char* weight_type(const StreamWeight& w) const { return cuda_type(access(w.input).dtype); }
   NodeId stored_input(ValueId v) const;   ///< behind v's transposes; -1: v is computed
 
@@ -99,6 +99,7 @@ class StreamText {
   const StreamShape& s_;
   const Graph& g_;
   std::string out_, indent_ = "  ";
+  std::string batch_ = "batch_id()";   ///< which product of a batch is at work
 
  private:
   std::string loop_element(ValueId v, std::string& statements, std::map<ValueId, std::string>& known) const;

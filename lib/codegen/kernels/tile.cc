@@ -17,6 +17,7 @@ class TileEmitter : public StreamText {
   /// waits: it is started while the kernel ahead of it still runs; early: weights may be read before that one has finished.
   TileEmitter(const TilePlan& p, bool waits, bool early) : StreamText(p), p_(p), waits_(waits), early_(early) {
     for (const StreamStatistic& s : s_.statistics) (reads_ring(s.of) ? ring_statistics_ : held_statistics_) = true;
+    if (stays()) batch_ = p_.batch > 1 ? "batch" : "0";
   }
 
   std::string body() {
@@ -38,22 +39,30 @@ class TileEmitter : public StreamText {
       close();
       if (p_.grown > 0) line("registers_grow<{}>();", p_.grown);
     }
+    if (stays()) open_tiles();
     early_loads();
     loop();
     sums();
     statistics();
-    tail();
+    if (stays()) leaving_tail();
+    else tail();
     return std::move(out_);
   }
 
   bool mapped(NodeId n) const override {
-    if (is_weight(n)) return true;
+    if (is_weight(n) || (stays() && staged_at(p_, n) >= 0)) return true;
     // Copied by the ring, and never read otherwise.
     return in_ring(n) && !held_leaves().count(n) && !tail_leaves().count(n);
   }
   std::vector<NodeId> copied() const {
     std::vector<NodeId> out;
     for (const TileRows& r : p_.small) if (r.input >= 0) out.push_back(r.input);
+    return out;
+  }
+  /// Operands of rows and columns that the tail reads from shared memory.
+  std::vector<NodeId> fetched() const {
+    std::vector<NodeId> out;
+    for (NodeId n : tail_leaves()) if (staged_at(p_, n) >= 0) out.push_back(n);
     return out;
   }
 
@@ -81,6 +90,7 @@ class TileEmitter : public StreamText {
     return out;
   }
   bool overlaps() const { return p_.large && !prepares(); }
+  bool stays() const { return p_.held_tiles > 0; }
   bool prepares() const { return p_.computes() || held_statistics_; }
   bool reads_rows() const { return prepares() || ring_statistics_; }
   bool uneven() const { return p_.tail_tiles() * p_.cluster != p_.tiles(); }
@@ -104,10 +114,15 @@ class TileEmitter : public StreamText {
           "const int lane = lane_id(), warp = warp_uniform(warp_id()), rank = {}, block = block_id() / kCluster, column0 = block / "
           "kRowBlocks * {}, first_row = block % kRowBlocks * kBlockRows;",
           p_.cluster > 1 ? "cluster_rank()" : "0", p_.block_columns());
-    line("const int first = rank * {0}, chunks = {1};", p_.chunks_per_block,
-         even() ? std::to_string(p_.chunks_per_block)
+    if (stays())
+      line("constexpr int chunks = {}, kHeld = {}, kPlaces = {}, kClusters = {};   // kPlaces: of kSharing tiles each", p_.chunks,
+           p_.held_tiles, p_.blocks() * p_.batch / p_.sharing, p_.resident / p_.sharing);
+    else
+      line("const int first = rank * {0}, chunks = {1};", p_.chunks_per_block,
+           even() ? std::to_string(p_.chunks_per_block)
                 : fmt::format("rank + 1 < kCluster ? {} : {} - first", p_.chunks_per_block, p_.chunks));
     line("const uint32_t ring = shared_address(smem), full = ring + kBarriers, empty = full + 8 * kStages, met = empty + 8 * kStages;");
+    if (stays() && !fetched().empty()) line("const uint32_t arrived = met + 8, left = arrived + {};", 8 * p_.groups());
   }
 
   /// Blocks in panels of neighbouring rows, columns slower, so that those at work at the same time find in L2 what others asked for.
@@ -115,13 +130,25 @@ class TileEmitter : public StreamText {
     const int64_t columns = (p_.column_blocks() + p_.sharing - 1) / p_.sharing;
     line("constexpr int kSharing = {}, kPanel = {}, kColumns = {};   // kColumns: clusters beside each other", p_.sharing, p_.panel,
          columns);
-    line("const int lane = lane_id(), warp = warp_uniform(warp_id()), rank = {}, share = {}, block = block_id() / {};",
-         p_.cluster > 1 ? "cluster_rank()" : "0", p_.sharing > 1 ? "cluster_rank()" : "0", p_.cluster > 1 ? "kCluster" : "kSharing");
+    line("const int lane = lane_id(), warp = warp_uniform(warp_id()), rank = {}, share = {}{};", p_.cluster > 1 ? "cluster_rank()" : "0",
+         p_.sharing > 1 ? "cluster_rank()" : "0",
+         stays() ? "" : fmt::format(", block = block_id() / {}", p_.cluster > 1 ? "kCluster" : "kSharing"));
+    if (!stays()) place_of_tile();
+  }
+  void place_of_tile() {
     line(
         "const int panel = block / (kPanel * kColumns), in_panel = block - panel * (kPanel * kColumns), height = kRowBlocks - panel * "
         "kPanel < kPanel ? kRowBlocks - panel * kPanel : kPanel;");
     line("const int column0 = (in_panel / height * kSharing + share) * {}, first_row = (panel * kPanel + in_panel % height) * kBlockRows;",
          p_.block_columns());
+  }
+
+  /// Tile after tile of a block that stays; done: chunks of those behind it.
+  void open_tiles() {
+    open("for (int tile = block_id() / kSharing, done = 0; tile < kPlaces; tile += kClusters, done += chunks) {{");
+    if (p_.batch == 1) line("const int block = tile;");
+    else line("const int batch = tile / {0}, block = tile - batch * {0};", p_.blocks() / p_.sharing);
+    place_of_tile();
   }
 
   void prologue() {
@@ -135,6 +162,8 @@ class TileEmitter : public StreamText {
              (p_.cluster - 1) * p_.statistics_bytes(), (p_.cluster - 1) * p_.share_bytes() / p_.tail_tiles());
       else line("mbarrier_expect(met, {});", (p_.cluster - 1) * (p_.statistics_bytes() + p_.share_bytes()));
     }
+    if (stays() && !fetched().empty())
+      line("for (int g = 0; g < {}; g++) {{ mbarrier_init(arrived + 8 * g, 1); mbarrier_init(left + 8 * g, 1); }}", p_.groups());
     line("mbarrier_publish();");
     close();
     line("warp_barrier();");
@@ -147,6 +176,12 @@ class TileEmitter : public StreamText {
     }
   }
   void ring_loop() {
+    if (stays()) {
+      line("const int n = done + i, place = n % kStages, k = i * kChunk;");
+      line("if (n >= kStages) mbarrier_wait(empty + 8 * place, (n / kStages - 1) & 1);");
+      line("const uint32_t to = ring + place * kStage, bar = full + 8 * place;");
+      return;
+    }
     line("const int place = i % kStages, k = (first + i) * kChunk;");
     line("if (i >= kStages) mbarrier_wait(empty + 8 * place, (i / kStages - 1) & 1);");
     line("const uint32_t to = ring + place * kStage, bar = full + 8 * place;");
@@ -160,6 +195,7 @@ class TileEmitter : public StreamText {
   }
   void end_of_warp() {
     close();
+    if (stays()) close();
     line("warp_barrier();");
     leave_cluster();
     line("return;");
@@ -168,13 +204,14 @@ class TileEmitter : public StreamText {
   void weights_warp() {
     open("if (warp == kWarps) {{   // brings the weights");
     if (p_.evict_first) line("const uint64_t policy = evict_first_policy();");
+    if (stays()) open_tiles();
     open("for (int i = 0; lane == 0 && i < chunks; i++) {{");
     ring_loop();
     line("mbarrier_expect(bar, {});", p_.weight_bytes);
     for (size_t w = 0; w < p_.weights.size(); w++) {
       const StreamWeight& x = p_.weights[w];
       const bool wide = x.free == Axis::kCol;
-      const char* slice = x.slice ? ", batch_id()" : "";
+      const std::string slice = x.slice ? ", " + batch_ : "";
       const char* policy = wide && p_.evict_first ? ", policy" : "";
       for (int g = 0; g < (wide ? p_.column_groups : 1); g++) {
         const std::string column = wide ? fmt::format("column0 + {}", 64 * g) : "0";
@@ -188,13 +225,27 @@ class TileEmitter : public StreamText {
     }
     end_of_warp();
   }
+  /// Boxes of 64 rows of a chunk whose lines lie across the reduction.
+  void rows_across(const TileRows& r, size_t map) {
+    const std::string slice = stride(r.input, Axis::kBatch) ? ", " + batch_ : "";
+    const int part = p_.block_rows() / p_.sharing;
+    for (int j = 0; j < part / 64; j++) {
+      const int64_t to = r.offset + int64_t{j} * 128 * p_.chunk;
+      if (p_.sharing == 1) line("copy_box(to + {}, map{}, first_row + {}, k{}, bar);", to, map, 64 * j, slice);
+      else
+        line("copy_box_to(to + {} + share * {}, map{}, first_row + {} + share * {}, k{}, bar, {});", to, part / 64 * 128 * p_.chunk, map,
+             64 * j, part, slice, (1 << p_.sharing) - 1);
+    }
+  }
   void rows_warp() {
     open("if (warp == kWarps + 1) {{   // and the rows");
     if (copied().empty()) {
       open("{{");
+      if (stays()) open("{{");
       end_of_warp();
       return;
     }
+    if (stays()) open_tiles();
     open("for (int i = 0; lane == 0 && i < chunks; i++) {{");
     ring_loop();
     int64_t bytes = 0;
@@ -203,9 +254,10 @@ class TileEmitter : public StreamText {
     size_t map = p_.weights.size();
     for (const TileRows& r : p_.small) {
       if (r.input < 0) continue;
+      if (r.across) { rows_across(r, map++); continue; }
       const int along = r.type == ContractType::kTF32 ? 32 : 64;   // elements of a line
       for (int j = 0; j < p_.chunk / along; j++) {
-        const char* slice = stride(r.input, Axis::kBatch) ? ", batch_id()" : "";
+        const std::string slice = stride(r.input, Axis::kBatch) ? ", " + batch_ : "";
         const int64_t to = r.offset + j * p_.block_rows() * 128, part = p_.block_rows() / p_.sharing;
         if (p_.sharing == 1) line("copy_box(to + {}, map{}, k + {}, first_row{}, bar);", to, map, j * along, slice);
         else
@@ -214,7 +266,25 @@ class TileEmitter : public StreamText {
       }
       map++;
     }
+    if (stays()) operands_warp();
     end_of_warp();
+  }
+  /// What the tail reads of a tile, behind its first chunks, once the results of the one before have left that place.
+  void operands_warp() {
+    if (fetched().empty()) return;
+    open("if (i == {}) {{", std::min<int64_t>(2, p_.chunks - 1));
+    line("const int round = done / chunks;");
+    open("for (int g = 0; g < {}; g++) {{", p_.groups());
+    line("if (round > 0) mbarrier_wait(left + 8 * g, (round - 1) & 1);");
+    line("mbarrier_expect(arrived + 8 * g, {} * (kTiles * 1024));", fetched().size());
+    size_t map = p_.weights.size() + copied().size() + g_.outputs().size();
+    for (NodeId n : fetched())
+      line(
+          "copy_box(ring + {} + g * (kTiles * 1024), map{}, column0 + g % kColumnGroups * 64, first_row + g / kColumnGroups * "
+          "kGroupRows{}, arrived + 8 * g);",
+          staged_at(p_, n), map++, stride(n, Axis::kBatch) ? ", " + batch_ : "");
+    close();
+    close();
   }
 
   // ---- warpgroups: their place, and what does not change in the loop
@@ -338,24 +408,31 @@ class TileEmitter : public StreamText {
       open(
           "const auto let_go = [&](int i) {{   // of the stage of chunk i, unless nobody waits for it: other blocks may have ended by "
           "then");
-      if (p_.sharing == 1) line("if (lane == 0 && i + kStages < chunks) mbarrier_arrive(empty + 8 * (i % kStages));");
-      else line("if (lane < kSharing && i + kStages < chunks) mbarrier_arrive_cluster(remote_address(empty + 8 * (i % kStages), lane));");
+      const char* last = stays() ? "((kPlaces - 1 - block_id() / kSharing) / kClusters + 1) * chunks" : "chunks";
+      if (p_.sharing == 1) line("if (lane == 0 && i + kStages < {}) mbarrier_arrive(empty + 8 * (i % kStages));", last);
+      else
+        line("if (lane < kSharing && i + kStages < {}) mbarrier_arrive_cluster(remote_address(empty + 8 * (i % kStages), lane));", last);
       close("};");
     }
     open("for (int i = 0; i < chunks; i++) {{");
-    line("const int place = i % kStages;");
+    if (stays()) line("const int n = done + i, place = n % kStages;");
+    else line("const int place = i % kStages;");
     line("const unsigned char* const stage = smem + place * kStage;");
-    line("mbarrier_wait(full + 8 * place, i / kStages & 1);");
+    line("mbarrier_wait(full + 8 * place, {} / kStages & 1);", stays() ? "n" : "i");
     products();
-    if (p_.large) fetch_ahead();
+    if (stays() && !fetched().empty())
+      line("if (i == 0 && done > 0 && thread_id() % 128 == 0) {{ store_wait_read<0>(); mbarrier_arrive(left + 8 * group); }}");
+    if (stays()) {}
+    else if (p_.large) fetch_ahead();
     else prefetch_tail();
     if (ring_statistics_) read_ring();
     if (overlaps()) {
       line("wgmma_wait<1>();   // of the chunk before, whose stage is free now");
-      line("if (i > 0) {{ warp_barrier(); let_go(i - 1); }}");
+      line("if (i > 0) {{ warp_barrier(); let_go({} - 1); }}", stays() ? "n" : "i");
       close();
       line("wgmma_wait<0>();");
       pin_sums();
+      if (stays()) line("warp_barrier();\n    let_go(done + chunks - 1);");
       return;
     }
     if (prepares()) {
@@ -417,7 +494,9 @@ class TileEmitter : public StreamText {
     }
     for (size_t s = 0; s < p_.small.size(); s++) {
       const TileRows& r = p_.small[s];
-      if (r.input >= 0) line("const uint32_t rows{} = shared_address(stage) + {} + team * (kGroupRows * 128);", s, r.offset);
+      if (r.across)
+        line("const uint32_t rows{} = shared_address(stage) + {} + team * (kGroupRows / 64 * {});", s, r.offset, 128 * p_.chunk);
+      else if (r.input >= 0) line("const uint32_t rows{} = shared_address(stage) + {} + team * (kGroupRows * 128);", s, r.offset);
       else line("const uint32_t rows{} = ring + kComputed + i % 2 * {} + {} + team * (kGroupRows * 128);", s, p_.computed_bytes, r.offset);
     }
     pin_sums();
@@ -429,6 +508,8 @@ class TileEmitter : public StreamText {
       if (tile_rank(p_, c)) continue;
       if (x.type == ContractType::kTF32)
         line("tile_add_tf32(sum{}, low{}[k], high{}[k], rows{}, kBlockRows * 128, k);", c, x.weight, x.weight, p_.small_of[c]);
+      else if (p_.small[at(p_.small_of[c])].across)
+        line("tile_add_across(sum{}, w{}, rows{}, {}, k);", c, x.weight, p_.small_of[c], 128 * p_.chunk);
       else line("tile_add(sum{}, w{}, rows{}, kBlockRows * 128, k);", c, x.weight, p_.small_of[c]);
     }
     close();
@@ -480,7 +561,7 @@ class TileEmitter : public StreamText {
       line("Pack<4> own{}[kTail];", i);
       line("{2}<kCluster>(own{0}, total{0}, rank, ring + received{0}, {1}, met);", i, tile_bytes, p_.large ? "tile_deal" : "tile_exchange");
     }
-    declare_staged();
+    if (!stays()) declare_staged();
   }
   void statistics() {
     if (!s_.statistics.empty()) line("float* const statistics = (float*)(smem + kStatistics);   // [statistic][block of the cluster][row]");
@@ -513,7 +594,7 @@ class TileEmitter : public StreamText {
   std::string padded_rows() const override { return "kBlockRows"; }
   void store_result(NodeId output, const std::string& text) override {
     if (staged_at(p_, output) >= 0) {
-      line("stage_item<{}>(staged{}, t * 8, {});", cuda_type(result(output)), output, text);
+      line("stage_item<{}>(staged{}, {} * 8, {});", cuda_type(result(output)), output, stays() ? "(t - t0)" : "t", text);
       return;
     }
     if (!stores_lines(p_, output)) { StreamText::store_result(output, text); return; }
@@ -528,7 +609,8 @@ class TileEmitter : public StreamText {
     for (NodeId n : tail_leaves()) {
       const Shape x = shape(value(n));
       const int64_t rs = stride(n, Axis::kRow), cs = stride(n, Axis::kCol);
-      if (staged_at(p_, n) >= 0) line("const Pack<4> e{} = staged_item<{}>(staged{}, t * 8);", n, cuda_type(access(n).dtype), n);
+      if (staged_at(p_, n) >= 0)
+        line("const Pack<4> e{} = staged_item<{}>(staged{}, {} * 8);", n, cuda_type(access(n).dtype), n, stays() ? "(t - t0)" : "t");
       else if (x == Shape::kBoth && reads_lines(p_, n))
         line(
             "const Pack<4> e{} = load_item_lines({} + (m - lane % 4 * 2) * int64_t({}) + (c - lane / 4), {}, kM - m + lane % 4 * 2, kN - c "
@@ -544,11 +626,6 @@ class TileEmitter : public StreamText {
   std::vector<NodeId> staged() const {
     std::vector<NodeId> out;
     for (NodeId n : g_.outputs()) if (staged_at(p_, n) >= 0) out.push_back(n);
-    return out;
-  }
-  std::vector<NodeId> fetched() const {
-    std::vector<NodeId> out;
-    for (NodeId n : tail_leaves()) if (staged_at(p_, n) >= 0) out.push_back(n);
     return out;
   }
   /// Places where results and operands are gathered: over the ring, which all warpgroups must have finished (and other blocks, where they
@@ -621,10 +698,78 @@ class TileEmitter : public StreamText {
     store_staged();
   }
 
+  /// The tail of blocks that stay: kHeld row tiles of a warpgroup at a time leave by tensor copies, once the ones before have left; or the
+  /// whole tile, over what the tail reads of it.
+  void leaving_tail() {
+    std::vector<NodeId> all = staged();
+    for (NodeId n : fetched()) all.push_back(n);
+    const int times = p_.tiles() / p_.held_tiles;
+    line("#pragma unroll");
+    open("for (int t0 = 0; t0 < kTiles; t0 += kHeld) {{");
+    if (fetched().empty()) {   // two places in turn
+      line("const int turn = {}t0 / kHeld;", times % 2 ? fmt::format("done / chunks * {} + ", times) : "");
+      for (NodeId n : all)
+        line("unsigned char* const staged{} = smem + {} + (turn % 2 * {} + group) * (kHeld * 1024);", n, staged_at(p_, n), p_.groups());
+      line("if (thread_id() % 128 == 0) store_wait_read<1>();");
+      line("named_barrier({} + group, 128);", 1 + p_.row_groups);
+    } else {
+      for (NodeId n : all) line("unsigned char* const staged{} = smem + {} + group * (kHeld * 1024);", n, staged_at(p_, n));
+      line("mbarrier_wait(arrived + 8 * group, done / chunks & 1);");
+    }
+    line("#pragma unroll");
+    open("for (int t = t0; t < t0 + kHeld; t++) {{");
+    line("{}", item_place());
+    late_loads();
+    if (!fetched().empty()) line("warp_barrier();   // results take these places");
+    tail_results();
+    close();
+    line("fence_async_proxy();");
+    line("named_barrier({} + group, 128);", 1 + p_.row_groups);
+    open("if (thread_id() % 128 == 0) {{   // a group each time, that the places' turns are counted");
+    size_t map = p_.weights.size() + copied().size();
+    for (NodeId n : g_.outputs())
+      line("if (column < kN) store_box(map{}, column, first_row + team * kGroupRows + t0 * 8{}, shared_address(staged{}){});", map++,
+           stride_of(result(n), s_.axes[at(g_.node(n).operands[0])], Axis::kBatch) ? ", " + batch_ : "", n,
+           p_.passing ? ", evict_first_policy()" : "");
+    line("store_commit();");
+    close();
+    close();
+    close();   // of tiles
+    line("if (thread_id() % 128 == 0) store_wait_read<0>();");
+  }
+
   const TilePlan& p_;
   bool waits_, early_;
   bool ring_statistics_ = false, held_statistics_ = false, from_ring_ = false;
 };
+
+}  // namespace
+
+namespace {
+
+/// What blocks that stay store a result by, or bring an operand of the tail: 64 columns of the row tiles that leave at once.
+TensorMapText tile_held_map(const TilePlan& p, NodeId n) {
+  const auto* out = p.body.form<Output>(n);
+  const Access& a = out ? p.results[static_cast<size_t>(out->result)] : p.operands[static_cast<size_t>(p.body.form<Input>(n)->param)];
+  const auto& axes = p.axes[static_cast<size_t>(out ? p.body.node(n).operands[0] : p.body.node(n).first_value)];
+  const auto stride = [&](StreamAxis of) {
+    for (size_t d = 0; d < axes.size(); d++) if (axes[d] == of) return a.strides[static_cast<int>(d)] * dtype_bytes(a.dtype);
+    return int64_t{0};
+  };
+  TensorMapText m;
+  m.buffer = a.buffer;
+  m.offset_bytes = a.offset * dtype_bytes(a.dtype);
+  m.dtype = a.dtype;
+  m.dims = {p.cols, p.rows};
+  m.strides = {stride(StreamAxis::kRow)};
+  m.box = {64, 8 * p.held_tiles};
+  m.swizzle = 128;
+  if (!stride(StreamAxis::kBatch)) return m;
+  m.dims.push_back(p.batch);
+  m.strides.push_back(stride(StreamAxis::kBatch));
+  m.box.push_back(1);
+  return m;
+}
 
 }  // namespace
 
@@ -637,8 +782,13 @@ TensorMapText tile_rows_map(const TilePlan& p, const TileRows& r) {
   m.offset_bytes = a.offset * size;
   m.dtype = a.dtype;
   m.dims = {p.depth, p.rows};
-  for (size_t d = 0; d < axes.size(); d++) if (axes[d] == StreamAxis::kRow) m.strides = {a.strides[static_cast<int>(d)] * size};
   m.box = {128 / size, p.block_rows() / p.sharing};
+  if (r.across) {
+    m.dims = {p.rows, p.depth};
+    m.box = {64, p.chunk};
+  }
+  for (size_t d = 0; d < axes.size(); d++)
+    if (axes[d] == (r.across ? StreamAxis::kDepth : StreamAxis::kRow)) m.strides = {a.strides[static_cast<int>(d)] * size};
   m.swizzle = 128;
   for (size_t d = 0; d < axes.size(); d++) {
     if (axes[d] != StreamAxis::kBatch) continue;
@@ -665,6 +815,7 @@ void assemble_tile_kernel(KernelText& k, const KernelPlan& kernel, const TilePla
     add(fmt::format("void* __restrict__ out{}", i));
   }
   k.grid = {p.blocks(), p.batch, 1};
+  if (p.held_tiles) k.grid = {p.launched(), 1, 1};
   k.threads = p.threads();
   k.smem_bytes = p.smem_bytes;
   k.source = fmt::format("// {}\n__global__ void {}__launch_bounds__({}, {}) {}({}) {{\n  using namespace mo;\n{}}}\n", kernel.why,
@@ -680,6 +831,10 @@ KernelText emit_tile_kernel(const KernelPlan& kernel, const Plan& plan, const Ta
   k.name = kernel.name;
   for (const StreamWeight& w : p.weights) k.maps.push_back(stream_weight_map(p, w, w.padded, p.chunk));
   for (const TileRows& r : p.small) if (r.input >= 0) k.maps.push_back(tile_rows_map(p, r));
+  if (p.held_tiles) {
+    for (NodeId n : p.body.outputs()) k.maps.push_back(tile_held_map(p, n));
+    for (NodeId n : emitter.fetched()) k.maps.push_back(tile_held_map(p, n));
+  }
   assemble_tile_kernel(k, kernel, p, emitter.pointer_params(), emitter.body());
   return k;
 }

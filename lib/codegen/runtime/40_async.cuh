@@ -50,6 +50,23 @@ MO_FN void copy_box(uint32_t to, const TensorMap& map, int x, int y, int z, uint
                : "memory");
 }
 
+// ---- the other way: a box in shared memory, as copy_box leaves it, to `map`'s tensor at (x, y); what lies beyond the tensor is not stored. One thread issues, commits and waits; ordinary writes to the box are fenced
+// (fence_async_proxy) and ordered before. store_wait_read<N>: all but the N youngest groups have been read, and their boxes may be written again
+MO_FN void store_box(const TensorMap& map, int x, int y, uint32_t from) {
+  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];" ::"l"(&map), "r"(x), "r"(y), "r"(from) : "memory");
+}
+MO_FN void store_box(const TensorMap& map, int x, int y, int z, uint32_t from) {
+  asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%1, %2, %3}], [%4];" ::"l"(&map), "r"(x), "r"(y), "r"(z), "r"(from) : "memory");
+}
+MO_FN void store_box(const TensorMap& map, int x, int y, uint32_t from, uint64_t policy) {
+  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group.L2::cache_hint [%0, {%1, %2}], [%3], %4;" ::"l"(&map), "r"(x), "r"(y), "r"(from), "l"(policy) : "memory");
+}
+MO_FN void store_box(const TensorMap& map, int x, int y, int z, uint32_t from, uint64_t policy) {
+  asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group.L2::cache_hint [%0, {%1, %2, %3}], [%4], %5;" ::"l"(&map), "r"(x), "r"(y), "r"(z), "r"(from), "l"(policy) : "memory");
+}
+MO_FN void store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+template <int N> MO_FN void store_wait_read() { asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(N) : "memory"); }
+
 // ---- clusters: addresses of other blocks' shared memory, and stores to it whose bytes complete on a barrier there
 MO_FN void cluster_arrive_relaxed() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }   // says only that this block runs; pairs with cluster_wait
 MO_FN uint32_t remote_address(uint32_t a, int rank) { uint32_t r; asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(rank)); return r; }

@@ -10,7 +10,7 @@ namespace mo {
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
 // ---- D += A B over 16 elements of the reduction (8 for TF32). A: a weight's tile in shared memory, lines across the reduction (TA 1) or along it (TA 0); or fragments of it in registers. B: rows of the
-// other operand in shared memory, lines along the reduction, 2 R of them
+// other operand in shared memory, 2 R of them, lines along the reduction (TB 0) or across it (TB 1)
 #define MO_L8 "%0, %1, %2, %3, %4, %5, %6, %7"
 #define MO_L16 MO_L8 ", %8, %9, %10, %11, %12, %13, %14, %15"
 #define MO_L24 MO_L16 ", %16, %17, %18, %19, %20, %21, %22, %23"
@@ -27,37 +27,37 @@ namespace mo {
 #define MO_E48(i) MO_E32(i), MO_E16(i + 32)
 #define MO_E56(i) MO_E32(i), MO_E24(i + 32)
 #define MO_E64(i) MO_E32(i), MO_E32(i + 32)
-template <class T, int TA> MO_FN void wgmma_weight(float (&d)[8], uint64_t a, uint64_t b) {
-  if constexpr (WgmmaIsBf16<T>::value) asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0;\nwgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 {" MO_L8 "}, %8, %9, p, 1, 1, %10, 0;}" : MO_E8(0) : "l"(a), "l"(b), "n"(TA));
-  else asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0;\nwgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16 {" MO_L8 "}, %8, %9, p, 1, 1, %10, 0;}" : MO_E8(0) : "l"(a), "l"(b), "n"(TA));
+template <class T, int TA, int TB = 0> MO_FN void wgmma_weight(float (&d)[8], uint64_t a, uint64_t b) {
+  if constexpr (WgmmaIsBf16<T>::value) asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0;\nwgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 {" MO_L8 "}, %8, %9, p, 1, 1, %10, %11;}" : MO_E8(0) : "l"(a), "l"(b), "n"(TA), "n"(TB));
+  else asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0;\nwgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16 {" MO_L8 "}, %8, %9, p, 1, 1, %10, %11;}" : MO_E8(0) : "l"(a), "l"(b), "n"(TA), "n"(TB));
 }
-template <class T, int TA> MO_FN void wgmma_weight(float (&d)[16], uint64_t a, uint64_t b) {
-  if constexpr (WgmmaIsBf16<T>::value) asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0;\nwgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {" MO_L16 "}, %16, %17, p, 1, 1, %18, 0;}" : MO_E16(0) : "l"(a), "l"(b), "n"(TA));
-  else asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0;\nwgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {" MO_L16 "}, %16, %17, p, 1, 1, %18, 0;}" : MO_E16(0) : "l"(a), "l"(b), "n"(TA));
+template <class T, int TA, int TB = 0> MO_FN void wgmma_weight(float (&d)[16], uint64_t a, uint64_t b) {
+  if constexpr (WgmmaIsBf16<T>::value) asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0;\nwgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {" MO_L16 "}, %16, %17, p, 1, 1, %18, %19;}" : MO_E16(0) : "l"(a), "l"(b), "n"(TA), "n"(TB));
+  else asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0;\nwgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {" MO_L16 "}, %16, %17, p, 1, 1, %18, %19;}" : MO_E16(0) : "l"(a), "l"(b), "n"(TA), "n"(TB));
 }
-template <class T, int TA> MO_FN void wgmma_weight(float (&d)[24], uint64_t a, uint64_t b) {
-  if constexpr (WgmmaIsBf16<T>::value) asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0;\nwgmma.mma_async.sync.aligned.m64n48k16.f32.bf16.bf16 {" MO_L24 "}, %24, %25, p, 1, 1, %26, 0;}" : MO_E24(0) : "l"(a), "l"(b), "n"(TA));
-  else asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0;\nwgmma.mma_async.sync.aligned.m64n48k16.f32.f16.f16 {" MO_L24 "}, %24, %25, p, 1, 1, %26, 0;}" : MO_E24(0) : "l"(a), "l"(b), "n"(TA));
+template <class T, int TA, int TB = 0> MO_FN void wgmma_weight(float (&d)[24], uint64_t a, uint64_t b) {
+  if constexpr (WgmmaIsBf16<T>::value) asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0;\nwgmma.mma_async.sync.aligned.m64n48k16.f32.bf16.bf16 {" MO_L24 "}, %24, %25, p, 1, 1, %26, %27;}" : MO_E24(0) : "l"(a), "l"(b), "n"(TA), "n"(TB));
+  else asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0;\nwgmma.mma_async.sync.aligned.m64n48k16.f32.f16.f16 {" MO_L24 "}, %24, %25, p, 1, 1, %26, %27;}" : MO_E24(0) : "l"(a), "l"(b), "n"(TA), "n"(TB));
 }
-template <class T, int TA> MO_FN void wgmma_weight(float (&d)[32], uint64_t a, uint64_t b) {
-  if constexpr (WgmmaIsBf16<T>::value) asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0;\nwgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" MO_L32 "}, %32, %33, p, 1, 1, %34, 0;}" : MO_E32(0) : "l"(a), "l"(b), "n"(TA));
-  else asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0;\nwgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" MO_L32 "}, %32, %33, p, 1, 1, %34, 0;}" : MO_E32(0) : "l"(a), "l"(b), "n"(TA));
+template <class T, int TA, int TB = 0> MO_FN void wgmma_weight(float (&d)[32], uint64_t a, uint64_t b) {
+  if constexpr (WgmmaIsBf16<T>::value) asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0;\nwgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" MO_L32 "}, %32, %33, p, 1, 1, %34, %35;}" : MO_E32(0) : "l"(a), "l"(b), "n"(TA), "n"(TB));
+  else asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0;\nwgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" MO_L32 "}, %32, %33, p, 1, 1, %34, %35;}" : MO_E32(0) : "l"(a), "l"(b), "n"(TA), "n"(TB));
 }
-template <class T, int TA> MO_FN void wgmma_weight(float (&d)[40], uint64_t a, uint64_t b) {
-  if constexpr (WgmmaIsBf16<T>::value) asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0;\nwgmma.mma_async.sync.aligned.m64n80k16.f32.bf16.bf16 {" MO_L40 "}, %40, %41, p, 1, 1, %42, 0;}" : MO_E40(0) : "l"(a), "l"(b), "n"(TA));
-  else asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0;\nwgmma.mma_async.sync.aligned.m64n80k16.f32.f16.f16 {" MO_L40 "}, %40, %41, p, 1, 1, %42, 0;}" : MO_E40(0) : "l"(a), "l"(b), "n"(TA));
+template <class T, int TA, int TB = 0> MO_FN void wgmma_weight(float (&d)[40], uint64_t a, uint64_t b) {
+  if constexpr (WgmmaIsBf16<T>::value) asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0;\nwgmma.mma_async.sync.aligned.m64n80k16.f32.bf16.bf16 {" MO_L40 "}, %40, %41, p, 1, 1, %42, %43;}" : MO_E40(0) : "l"(a), "l"(b), "n"(TA), "n"(TB));
+  else asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0;\nwgmma.mma_async.sync.aligned.m64n80k16.f32.f16.f16 {" MO_L40 "}, %40, %41, p, 1, 1, %42, %43;}" : MO_E40(0) : "l"(a), "l"(b), "n"(TA), "n"(TB));
 }
-template <class T, int TA> MO_FN void wgmma_weight(float (&d)[48], uint64_t a, uint64_t b) {
-  if constexpr (WgmmaIsBf16<T>::value) asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0;\nwgmma.mma_async.sync.aligned.m64n96k16.f32.bf16.bf16 {" MO_L48 "}, %48, %49, p, 1, 1, %50, 0;}" : MO_E48(0) : "l"(a), "l"(b), "n"(TA));
-  else asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0;\nwgmma.mma_async.sync.aligned.m64n96k16.f32.f16.f16 {" MO_L48 "}, %48, %49, p, 1, 1, %50, 0;}" : MO_E48(0) : "l"(a), "l"(b), "n"(TA));
+template <class T, int TA, int TB = 0> MO_FN void wgmma_weight(float (&d)[48], uint64_t a, uint64_t b) {
+  if constexpr (WgmmaIsBf16<T>::value) asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0;\nwgmma.mma_async.sync.aligned.m64n96k16.f32.bf16.bf16 {" MO_L48 "}, %48, %49, p, 1, 1, %50, %51;}" : MO_E48(0) : "l"(a), "l"(b), "n"(TA), "n"(TB));
+  else asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0;\nwgmma.mma_async.sync.aligned.m64n96k16.f32.f16.f16 {" MO_L48 "}, %48, %49, p, 1, 1, %50, %51;}" : MO_E48(0) : "l"(a), "l"(b), "n"(TA), "n"(TB));
 }
-template <class T, int TA> MO_FN void wgmma_weight(float (&d)[56], uint64_t a, uint64_t b) {
-  if constexpr (WgmmaIsBf16<T>::value) asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0;\nwgmma.mma_async.sync.aligned.m64n112k16.f32.bf16.bf16 {" MO_L56 "}, %56, %57, p, 1, 1, %58, 0;}" : MO_E56(0) : "l"(a), "l"(b), "n"(TA));
-  else asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0;\nwgmma.mma_async.sync.aligned.m64n112k16.f32.f16.f16 {" MO_L56 "}, %56, %57, p, 1, 1, %58, 0;}" : MO_E56(0) : "l"(a), "l"(b), "n"(TA));
+template <class T, int TA, int TB = 0> MO_FN void wgmma_weight(float (&d)[56], uint64_t a, uint64_t b) {
+  if constexpr (WgmmaIsBf16<T>::value) asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0;\nwgmma.mma_async.sync.aligned.m64n112k16.f32.bf16.bf16 {" MO_L56 "}, %56, %57, p, 1, 1, %58, %59;}" : MO_E56(0) : "l"(a), "l"(b), "n"(TA), "n"(TB));
+  else asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0;\nwgmma.mma_async.sync.aligned.m64n112k16.f32.f16.f16 {" MO_L56 "}, %56, %57, p, 1, 1, %58, %59;}" : MO_E56(0) : "l"(a), "l"(b), "n"(TA), "n"(TB));
 }
-template <class T, int TA> MO_FN void wgmma_weight(float (&d)[64], uint64_t a, uint64_t b) {
-  if constexpr (WgmmaIsBf16<T>::value) asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0;\nwgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" MO_L64 "}, %64, %65, p, 1, 1, %66, 0;}" : MO_E64(0) : "l"(a), "l"(b), "n"(TA));
-  else asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0;\nwgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {" MO_L64 "}, %64, %65, p, 1, 1, %66, 0;}" : MO_E64(0) : "l"(a), "l"(b), "n"(TA));
+template <class T, int TA, int TB = 0> MO_FN void wgmma_weight(float (&d)[64], uint64_t a, uint64_t b) {
+  if constexpr (WgmmaIsBf16<T>::value) asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0;\nwgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" MO_L64 "}, %64, %65, p, 1, 1, %66, %67;}" : MO_E64(0) : "l"(a), "l"(b), "n"(TA), "n"(TB));
+  else asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0;\nwgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {" MO_L64 "}, %64, %65, p, 1, 1, %66, %67;}" : MO_E64(0) : "l"(a), "l"(b), "n"(TA), "n"(TB));
 }
 MO_FN void wgmma_weight_tf32(float (&d)[8], const uint32_t (&a)[4], uint64_t b) {
   asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0;\nwgmma.mma_async.sync.aligned.m64n16k8.f32.tf32.tf32 {" MO_L8 "}, {%8, %9, %10, %11}, %12, p, 1, 1;}" : MO_E8(0) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
@@ -136,6 +136,10 @@ template <class T, bool DEPTH_MAJOR> struct TileWeight {
 /// += step k16 of a chunk of a weight times rows in its own type. `rows`: the address of the warpgroup's first row; boxes of 64 along the reduction lie `box` bytes apart.
 template <class W, int TILES> MO_FN void tile_add(TileSum<TILES>& x, const W& w, uint32_t rows, int box, int k16) {
   wgmma_weight<typename W::Element, W::kTransposed>(x.d, w.descriptor(k16), wgmma_tile(rows, 16) + (k16 >> 2) * (box >> 4) + 2 * (k16 & 3));
+}
+/// The same for rows whose lines lie across the reduction: 64 rows of a chunk, `box` bytes apart.
+template <class W, int TILES> MO_FN void tile_add_across(TileSum<TILES>& x, const W& w, uint32_t rows, int box, int k16) {
+  wgmma_weight<typename W::Element, W::kTransposed, 1>(x.d, w.descriptor(k16), wgmma_tile(rows, box) + 128 * k16);
 }
 /// The same for rows in TF32 (put_piece_tf32), boxes of 32: the weight's fragment a, widened, goes through registers.
 template <class W> MO_FN void tile_widen(uint32_t (&low)[4], uint32_t (&high)[4], const W& w, int k16) {
@@ -367,14 +371,15 @@ template <class T> MO_FN void store_item_lines(T* p, int64_t row_stride, int row
     if (row < rows && 8 * h + column < columns) *reinterpret_cast<uint32_t*>(p + row * row_stride + 8 * h + column) = two;
   }
 }
+/// Two matrices of 8 x 8 two-byte elements, transposed, to shared memory: lanes 0 to 7 bring where the lines of the first lie, 16 bytes each, lanes 8 to 15 those of the second (PTX ISA, stmatrix).
+MO_FN void store_matrix_x2_transposed(void* line, uint32_t first, uint32_t second) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared::cta.b16 [%0], {%1, %2};" ::"r"(shared_address(line)), "r"(first), "r"(second) : "memory");
+}
 /// An item to a warpgroup's tile of results in shared memory, lines of 64 columns with the swizzle of a tensor copy; its 8 rows are from `row` on. Eight rows go to eight different columns of banks.
 template <class T> MO_FN void stage_item(unsigned char* lines, int row, const Pack<4>& x) {
-  const int r = lane_id() / 4;
-#pragma unroll
-  for (int h = 0; h < 2; h++) {
-    const uint32_t two = transpose_8x8(half_bits(store<T>(x.v[2 * h])) | half_bits(store<T>(x.v[2 * h + 1])) << 16);
-    *reinterpret_cast<uint32_t*>(lines + (row + r) * 128 + ((((warp_id() & 3) * 2 + h) ^ r) << 4) + lane_id() % 4 * 4) = two;
-  }
+  const int r = lane_id() & 7, h = lane_id() >> 3 & 1;
+  store_matrix_x2_transposed(lines + (row + r) * 128 + ((((warp_id() & 3) * 2 + h) ^ r) << 4), half_bits(store<T>(x.v[0])) | half_bits(store<T>(x.v[1])) << 16,
+                             half_bits(store<T>(x.v[2])) | half_bits(store<T>(x.v[3])) << 16);
 }
 /// An item of such a tile of operands (fetch_staged). All lanes of a warp come here together.
 template <class T> MO_FN Pack<4> staged_item(const unsigned char* lines, int row) {

@@ -154,7 +154,7 @@ struct Calls { std::vector<CallNumbers> numbers; std::vector<const KernelPlan*> 
 
 /// Everything about the full plan that reduced shapes are made from.
 struct Full {
-  const Program& program;
+  Program program;
   const Plan& plan;
   const Target& target;
   DimClasses classes;
@@ -394,7 +394,11 @@ bool is_enough(const Reduced& r, int thrift) {
 namespace {
 
 /// What reduced shapes are made from; `refusal`: there are none.
-Full full_of(const Program& program, const Plan& plan, const Target& target, std::string& refusal) {
+Full full_of(const Program& whole, const Plan& plan, const Target& target, std::string& refusal) {
+  Program program = whole;   // with the dimensions that the plan has of it
+  const bool is_divided = std::find(plan.passes.begin(), plan.passes.end(), Pass::kDivide) != plan.passes.end();
+  std::optional<Graph> divided = is_divided ? divide_products(program.graph, target) : std::nullopt;
+  if (divided) program.graph = *std::move(divided);
   const search::Alike alike = split_together(plan.graph);
   Full full{program,
             plan,

@@ -42,6 +42,10 @@ struct EmuApi {
   void (*mbarrier_arrive)(uint32_t bar, uint32_t expect, int cluster, const void* pc);
   int (*mbarrier_test)(uint32_t bar, int parity, int cluster, const void* pc);           // lets others run when it is not complete
   void (*copy_box)(uint32_t to, const void* map, const EmuBox* box, uint32_t bar, const void* pc);
+  // the other way, a box to device memory: read, and written there, when the issuer waits for its group
+  void (*store_box)(const void* map, const EmuBox* box, uint32_t from, const void* pc);
+  void (*store_commit)();
+  void (*store_wait)(int groups, const void* pc);
   // what this thread wrote, or knows to be written, may be touched by copies and wgmma of threads that are ordered behind it
   void (*fence_async)(int publishes);
   // a read by the asynchronous proxy: as access, and such a fence must be between

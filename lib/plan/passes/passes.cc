@@ -2,6 +2,8 @@
 // it (driver/proof/pass_steps.cc).
 #include "mirage/plan/passes.h"
 
+#include <algorithm>
+
 #include "mirage/plan/block.h"
 #include "plan/passes/contiguous.h"
 #include "plan/passes/hoist.h"
@@ -58,13 +60,16 @@ std::optional<Graph> with_separate_sums(const Graph& g) {
 
 std::vector<PassStep> pass_steps(const Program& program, const Graph& graph, const Target& target, const Plan& plan) {
   std::vector<PassStep> out;
-  const Graph& from = plan.kept ? *plan.kept : graph;
+  const bool is_divided = std::find(plan.passes.begin(), plan.passes.end(), Pass::kDivide) != plan.passes.end();
+  const std::optional<Graph> divided = is_divided ? divide_products(plan.kept ? *plan.kept : graph, target) : std::nullopt;
+  const Graph& from = divided ? *divided : plan.kept ? *plan.kept : graph;
   Graph g = lower_matmuls(from, target, contract_rule(program));
   const auto step = [&](const std::string& name, std::optional<Graph> next) {
     if (!next) return;
     g = std::move(*next);
     out.push_back({name, g});
   };
+  if (divided) out.push_back({"divide", *divided});
   if (!(g == from)) out.push_back({"lower", g});
   for (Pass p : plan.passes) step(pass_table()[static_cast<size_t>(p)].name, rewrite(p, g, program));
   if (is_on(Pass::kSums, target)) step("sums", with_separate_sums(g));

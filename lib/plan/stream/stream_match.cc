@@ -31,6 +31,16 @@ class StreamMatcher {
   }
   bool run() { return extents() && name_axes() && check_inputs() && walk() && find_sums() && check_outputs(); }
   StreamShape take() { return std::move(p_); }
+  /// Whether lines of all results that have columns lie along them.
+  bool stores_along_columns() const {
+    const std::vector<NodeId> all = g().outputs();
+    return std::all_of(all.begin(), all.end(), [&](NodeId n) {
+      const ValueId v = g().node(n).operands[0];
+      const Access& a = p_.results[at(g().form<Output>(n)->result)];
+      for (size_t d = 0; d < p_.axes[at(v)].size(); d++) if (p_.axes[at(v)][d] == Axis::kCol) return a.strides[static_cast<int>(d)] == 1;
+      return true;
+    });
+  }
   std::string reason;
 
  private:
@@ -337,6 +347,10 @@ class StreamMatcher {
     if (a.dtype == DType::kBool) return refuse("bools in the loop");
     const Axis along = has(v, Axis::kDepth) ? Axis::kDepth : Axis::kWhole;
     if (!has(v, along)) return true;
+    // Lines across the reduction: tiles take an operand so that is multiplied as it is (plan/tile/tile.cc).
+    const bool across = n == multiplied_ && !may_be_uneven() && along == Axis::kDepth && is16(a.dtype) && a.run == 0 &&
+                        stride(n, Axis::kRow) == 1 && stride(n, along) % 8 == 0 && stride(n, Axis::kBatch) % 8 == 0 && a.offset % 8 == 0;
+    if (across) return true;
     if (stride(n, along) != 1) return refuse("a small operand without lines along the reduction");
     const bool even = a.offset % 8 == 0 && stride(n, Axis::kRow) % 8 == 0 && stride(n, Axis::kBatch) % 8 == 0;
     if (!even && (!may_be_uneven() || along == Axis::kWhole)) return refuse("a small operand without aligned lines along the reduction");
@@ -364,7 +378,10 @@ class StreamMatcher {
     c.small = node.operands[at(1 - side)];
     c.weight = weight(stored_input(node.operands[at(side)]), free);
     if (c.weight < 0) return false;
-    if (!only(c.small, {Axis::kRow, Axis::kDepth}) || !small_leaves(c.small))
+    multiplied_ = stored_input(c.small);
+    const bool is_small = only(c.small, {Axis::kRow, Axis::kDepth}) && small_leaves(c.small);
+    multiplied_ = -1;
+    if (!is_small)
       return reason.empty() ? refuse("a product of two weights") : false;
     c.type = contract_type(g().type(c.small).dtype, g().type(node.operands[at(side)]).dtype, rule_);
     if (c.type == ContractType::kF32) return refuse("a product in float32");
@@ -550,6 +567,7 @@ class StreamMatcher {
 
   const ContractRule& rule_;
   const int64_t max_rows_;
+  NodeId multiplied_ = -1;   ///< the operand of rows of the product that is looked at, if it is taken as it is stored
   const bool narrow_;
   StreamShape p_;
   std::vector<Phase> phase_;
@@ -566,9 +584,11 @@ std::optional<StreamShape> match_stream(const Graph& body, const std::vector<Acc
                                         const ContractRule& rule, int64_t max_rows, std::string& reason) {
   if (!has_int_places(operands, results)) { reason = "dimensions beyond 32-bit places"; return std::nullopt; }
   StreamMatcher wide(body, operands, results, rule, max_rows, false), narrow(body, operands, results, rule, max_rows, true);
-  if (wide.run()) return wide.take();
-  // a product of two stored operands with more rows than columns, say, whose columns only lie as a weight's may
-  if (narrow.run()) return narrow.take();
+  const bool is_wide = wide.run();
+  if (is_wide && wide.stores_along_columns()) return wide.take();
+  // a product of two stored operands with more rows than columns, say, whose columns only lie as a weight's may, or lie in lines
+  if (narrow.run() && (!is_wide || narrow.stores_along_columns())) return narrow.take();
+  if (is_wide) return wide.take();
   reason = wide.reason.empty() ? "extents that do not line up" : wide.reason;
   return std::nullopt;
 }

@@ -37,6 +37,11 @@ bool has(const StreamShape& s, ValueId v, StreamAxis a) {
   return std::count(x.begin(), x.end(), a) > 0;
 }
 
+/// Whether lines of an operand of rows lie across the reduction.
+bool lies_across(const StreamShape& s, NodeId input) {
+  return has(s, s.body.node(input).first_value, StreamAxis::kDepth) && stride(s, input, StreamAxis::kDepth) != 1;
+}
+
 /// The input behind v's transposes if the ring can bring it as it is for a contraction of that type with weights of type t. TF32 comes from
 /// intermediates that were rounded to it.
 NodeId copied_input(const StreamShape& s, ValueId v, ContractType contraction, DType t) {
@@ -47,8 +52,10 @@ NodeId copied_input(const StreamShape& s, ValueId v, ContractType contraction, D
   const int64_t lines = stride(s, n, StreamAxis::kRow);
   const bool tf32 = contraction == ContractType::kTF32;
   const int64_t unit = tf32 ? 4 : 8;   // elements of 16 bytes
-  return (tf32 ? a.tf32 : a.dtype == t) && lines > 0 && lines % unit == 0 && a.offset % unit == 0 &&
-                 stride(s, n, StreamAxis::kBatch) % unit == 0 && has(s, v, StreamAxis::kDepth)
+  const bool across = lies_across(s, n);
+  const int64_t pitch = across ? stride(s, n, StreamAxis::kDepth) : lines;
+  return (tf32 ? a.tf32 && !across : a.dtype == t) && (across ? lines == 1 : lines > 0) && pitch % unit == 0 &&
+                 a.offset % unit == 0 && stride(s, n, StreamAxis::kBatch) % unit == 0 && has(s, v, StreamAxis::kDepth)
              ? n
              : -1;
 }
@@ -58,6 +65,14 @@ void leaves(const StreamShape& s, ValueId v, std::vector<NodeId>& out) {
     if (s.body.def_form<Input>(x)) out.push_back(s.body.value(x).node);
     return Look::kInto;
   });
+}
+
+/// Whether something that threads read element by element lies across the reduction.
+bool reads_across(const TilePlan& p) {
+  std::vector<NodeId> read;
+  for (const TileRows& r : p.small) if (r.input < 0) leaves(p, r.value, read);
+  for (const StreamStatistic& x : p.statistics) leaves(p, x.of, read);
+  return std::any_of(read.begin(), read.end(), [&](NodeId n) { return lies_across(p, n); });
 }
 
 /// Words of 32 bits that a thread holds of one chunk of what is read through registers.
@@ -94,7 +109,7 @@ int registers(const TilePlan& p) {
   }
   for (const StreamProduct& q : p.products)
     n += p.weights[static_cast<size_t>(p.contractions[static_cast<size_t>(q.contraction)].weight)].padded / 4 * (q.gained() ? 2 : 1);
-  if (p.large) n -= 16;   // a thread that only multiplies
+  if (p.large && !p.held_tiles) n -= 16;   // a thread that only multiplies
   // Otherwise what the tail reads comes while all sums are still there.
   for (size_t c = 0; c < p.contractions.size(); c++) if (!tile_rank(p, c)) sums += p.group_rows / 2;
   for (NodeId i : p.body.inputs())
@@ -120,9 +135,117 @@ bool give_registers(TilePlan& p) {
   return needed <= p.grown && needed <= launched() + 16;
 }
 
+/// Lines of 16-bit pairs along columns, for v of these strides.
+bool pairs_along_columns(const StreamShape& s, ValueId v, const Access& a) {
+  int64_t rows = 0, columns = 0, slice = 0;
+  const auto& axes = s.axes[static_cast<size_t>(v)];
+  for (size_t d = 0; d < axes.size(); d++) {
+    if (axes[d] == StreamAxis::kBatch) slice = a.strides[static_cast<int>(d)];
+    if (axes[d] == StreamAxis::kRow) rows = a.strides[static_cast<int>(d)];
+    if (axes[d] == StreamAxis::kCol) columns = a.strides[static_cast<int>(d)];
+  }
+  return dtype_bytes(a.dtype) == 2 && columns == 1 && rows % 2 == 0 && slice % 2 == 0 && a.offset % 2 == 0 && s.cols % 2 == 0 &&
+         has(s, v, StreamAxis::kRow);
+}
+
+/// Whether a result, or an operand that the tail reads, has lines of whole 16 bytes along columns: gathered in shared memory as they are.
+bool whole_lines(const TilePlan& p, NodeId n) {
+  const bool output = p.body.form<Output>(n) != nullptr;
+  const ValueId v = output ? p.body.node(n).operands[0] : p.body.node(n).first_value;
+  const Access& a = output ? p.results[static_cast<size_t>(p.body.form<Output>(n)->result)]
+                           : p.operands[static_cast<size_t>(p.body.form<Input>(n)->param)];
+  if (!pairs_along_columns(p, v, a) || p.cols % 8 != 0 || a.offset % 8 != 0 || a.run != 0) return false;
+  if (!output && (!has(p, v, StreamAxis::kCol) || has(p, v, StreamAxis::kDepth))) return false;
+  const auto& axes = p.axes[static_cast<size_t>(v)];
+  for (size_t d = 0; d < axes.size(); d++)
+    if ((axes[d] == StreamAxis::kRow || axes[d] == StreamAxis::kBatch) && a.strides[static_cast<int>(d)] % 8 != 0) return false;
+  return true;
+}
+
+/// Operands of rows and columns that the tail reads.
+std::vector<NodeId> tail_operands(const TilePlan& p) {
+  std::vector<NodeId> out;
+  for (NodeId n : p.body.inputs())
+    if (const ValueId v = p.body.node(n).first_value; has(p, v, StreamAxis::kRow) && has(p, v, StreamAxis::kCol)) out.push_back(n);
+  return out;
+}
+
+/// Places that a result of blocks that stay has in turn: one is written while what lies in the other leaves. What the tail reads lies where
+/// results will, in one.
+int held_places(const TilePlan& p) { return tail_operands(p).empty() ? 2 : 1; }
+
+/// Why blocks of this plan cannot stay for several tiles; null if they can. Results must leave, and what the tail reads come, by tensor
+/// copies; the latter lies where the former will, so that all of a tile must fit.
+const char* cannot_stay(const TilePlan& p) {
+  if (!p.large || p.cluster > 1) return "blocks that stay and divide the reduction";
+  if (p.group_rows % (8 * p.held_tiles)) return "row tiles that are held";
+  if (!p.statistics.empty() || std::any_of(p.small.begin(), p.small.end(), [](const TileRows& r) { return r.input < 0; }))
+    return "rows that blocks which stay would compute";
+  for (NodeId n : p.body.outputs()) if (!whole_lines(p, n)) return "results that no tensor copy stores";
+  const std::vector<NodeId> operands = tail_operands(p);
+  for (NodeId n : operands) if (!whole_lines(p, n)) return "an operand behind the sums that no tensor copy brings";
+  if (!operands.empty() && p.group_rows != 8 * p.held_tiles) return "operands behind the sums of part of a tile";
+  return nullptr;
+}
+
+/// Why a plan with the numbers of that choice is none; null if it is one.
+const char* cannot_divide(const TilePlan& p, const TileChoice& choice) {
+  if (!p.large && p.sharing > 1) return "rows are shared by large plans";
+  if (p.large && !p.products.empty()) return "a low rank of a large plan";
+  if (p.held_tiles)
+    if (const char* why = cannot_stay(p)) return why;
+  if (choice.overlaid && (!p.large || p.cluster == 1)) return "nothing is received over the ring";
+  if (p.sharing > 1 && p.cluster > 1) return "blocks that share rows and divide the reduction";
+  if (p.large &&
+      std::any_of(p.contractions.begin(), p.contractions.end(), [](const StreamContraction& c) { return c.type == ContractType::kTF32; }))
+    return "TF32 in a large plan";
+  if (std::any_of(p.small.begin(), p.small.end(), [](const TileRows& r) { return r.across; }) &&
+      (!p.large || p.group_rows % 64 || p.block_rows() / p.sharing % 64))
+    return "rows across the reduction, in boxes of 64";
+  if (p.block_rows() % (8 * p.sharing)) return "rows that do not divide among the blocks that share them";
+  if (p.group_rows > (p.large ? kMostBlockRows : 128) || p.group_rows % 16 || p.block_rows() > kMostBlockRows)
+    return "rows of a warpgroup";
+  if (p.large ? p.tail_tiles() * (p.cluster - 1) >= p.tiles() : p.group_rows % (8 * p.cluster) != 0) return "rows of a warpgroup";
+  return nullptr;
+}
+
+/// How many blocks stay: two tiles each at least, that a reduced shape shows what one leaves to the next.
+void keep_blocks(TilePlan& p, const Target& target) {
+  const int64_t clusters = p.blocks() * p.batch / p.sharing;
+  int64_t results = 0;
+  for (const Access& a : p.results) results += a.dims.elements() * dtype_bytes(a.dtype);
+  p.passing = results > target.l2_bytes;
+  p.resident = std::min<int64_t>(int64_t{target.num_sms} * p.blocks_per_sm / p.sharing, (clusters + 1) / 2) * p.sharing;
+}
+
+/// Places in a stage of the ring, and of computed rows behind it.
+void place_stage(TilePlan& p) {
+  int64_t at = 0;
+  p.weight_bytes = 0;
+  for (StreamWeight& w : p.weights) {
+    w.offset = static_cast<int>(at);
+    at += round_up(chunk_bytes(p, w), kBoxAlign);
+    p.weight_bytes += chunk_bytes(p, w);
+  }
+  int64_t computed = 0;
+  for (TileRows& r : p.small) {
+    r.bytes = int64_t{p.block_rows()} * p.chunk * (r.type == ContractType::kTF32 ? 4 : 2);
+    int64_t& place = r.input >= 0 ? at : computed;
+    r.offset = place;
+    place += r.bytes;
+  }
+  p.stage_bytes = at;
+  p.computed_at = p.stages * p.stage_bytes;
+  p.computed_bytes = computed;
+}
+
 /// Places in shared memory of what follows the ring and the computed rows.
 void place_behind_ring(TilePlan& p) {
-  const int64_t received = (p.cluster - 1) * p.share_bytes(), ring = p.computed_at + 2 * p.computed_bytes;
+  p.held_at = p.computed_at + 2 * p.computed_bytes;
+  const size_t operands = p.held_tiles ? tail_operands(p).size() : 0;
+  const int64_t held = p.held_tiles ? static_cast<int64_t>(std::max(p.body.outputs().size(), operands)) * held_places(p) * p.staged_bytes()
+                                    : 0;
+  const int64_t received = (p.cluster - 1) * p.share_bytes(), ring = p.held_at + held;
   p.received_at = p.overlaid ? 0 : ring;
   p.ranks_at = p.overlaid ? std::max(ring, received) : ring + received;
   int64_t ranks = 0;
@@ -130,7 +253,7 @@ void place_behind_ring(TilePlan& p) {
     if (const StreamWeight& w = p.weights[static_cast<size_t>(c.weight)]; w.free == StreamAxis::kRank) ranks += round_up(w.extent, 16);
   p.statistics_at = p.ranks_at + ranks * p.rank_pitch() * p.row_groups * 4;
   p.barriers_at = round_up(p.statistics_at + p.cluster * p.statistics_bytes(), 8);
-  p.smem_bytes = p.barriers_at + 8 * (2 * p.stages + 1);
+  p.smem_bytes = p.barriers_at + 8 * (2 * p.stages + 1) + (operands > 0 ? 16 * p.groups() : 0);
 }
 
 }  // namespace
@@ -156,6 +279,8 @@ std::optional<TilePlan> tile_plan(const StreamShape& shape, const Target& target
   for (size_t c = 0; c < p.contractions.size(); c++)
     if (p.contractions[c].type == ContractType::kTF32 && p.weights[static_cast<size_t>(p.contractions[c].weight)].depth_major)
       p.small[static_cast<size_t>(p.small_of[c])].input = -1;
+  for (TileRows& r : p.small) r.across = r.input >= 0 && lies_across(p, r.input);
+  if (reads_across(p)) return refuse("computed rows without lines along the reduction");
   const bool all_come =
       std::all_of(p.small.begin(), p.small.end(), [](const TileRows& r) { return r.type != ContractType::kTF32 || r.input >= 0; });
   for (TileRows& r : p.small) if (r.type == ContractType::kTF32 && !all_come) r.input = -1;   // a weight's fragments have one order
@@ -179,6 +304,7 @@ std::optional<TilePlan> tile_plan(const StreamShape& shape, const Target& target
 
 bool divide_tile(TilePlan& p, const TileChoice& choice, const Target& target, std::string& reason) {
   p.turned = choice.turned;
+  p.held_tiles = choice.held_tiles;
   if (p.turned) return divide_turned(p, choice, target, reason);
   const auto refuse = [&](const char* why) { reason = why; return false; };
   p.row_groups = choice.row_groups;
@@ -190,47 +316,22 @@ bool divide_tile(TilePlan& p, const TileChoice& choice, const Target& target, st
   p.blocks_per_sm = choice.blocks_per_sm;
   p.large = choice.large;
   p.sharing = choice.sharing;
-  if (!p.large && p.sharing > 1) return refuse("rows are shared by large plans");
-  if (p.large && !p.products.empty()) return refuse("a low rank of a large plan");
-  if (choice.overlaid && (!p.large || p.cluster == 1)) return refuse("nothing is received over the ring");
-  if (p.sharing > 1 && p.cluster > 1) return refuse("blocks that share rows and divide the reduction");
-  if (p.large &&
-      std::any_of(p.contractions.begin(), p.contractions.end(), [](const StreamContraction& c) { return c.type == ContractType::kTF32; }))
-    return refuse("TF32 in a large plan");
-  if (p.block_rows() % (8 * p.sharing)) return refuse("rows that do not divide among the blocks that share them");
-  if (p.group_rows > (p.large ? kMostBlockRows : 128) || p.group_rows % 16 || p.block_rows() > kMostBlockRows)
-    return refuse("rows of a warpgroup");
-  if (p.large ? p.tail_tiles() * (p.cluster - 1) >= p.tiles() : p.group_rows % (8 * p.cluster) != 0) return refuse("rows of a warpgroup");
+  if (const char* why = cannot_divide(p, choice)) return refuse(why);
   p.row_blocks = (p.rows + p.block_rows() - 1) / p.block_rows();
   p.panel = std::min<int64_t>(p.row_blocks, kPanel);
   p.evict_first = choice.evict_first && p.row_blocks == 1;
   p.chunks = (p.depth + p.chunk - 1) / p.chunk;
   p.chunks_per_block = (p.chunks + p.cluster - 1) / p.cluster;
   if (p.chunks_per_block * (p.cluster - 1) >= p.chunks) return refuse("fewer chunks than blocks");
-  if (p.stages > p.chunks_per_block) return refuse("more stages than chunks");
+  if (p.stages > p.chunks_per_block && !p.held_tiles) return refuse("more stages than chunks");
+  if (p.held_tiles) keep_blocks(p, target);
   p.lanes = 8;
   while (p.lanes > 1 && p.lanes * p.group_rows > p.team()) p.lanes /= 2;
   if (p.lanes * p.group_rows > p.team() &&
       (!p.statistics.empty() || std::any_of(p.small.begin(), p.small.end(), [](const TileRows& r) { return r.input < 0; })))
     return refuse("more rows than threads that read them");
   p.overlaid = choice.overlaid;
-  int64_t at = 0;
-  p.weight_bytes = 0;
-  for (StreamWeight& w : p.weights) {
-    w.offset = static_cast<int>(at);
-    at += round_up(chunk_bytes(p, w), kBoxAlign);
-    p.weight_bytes += chunk_bytes(p, w);
-  }
-  int64_t computed = 0;
-  for (TileRows& r : p.small) {
-    r.bytes = int64_t{p.block_rows()} * p.chunk * (r.type == ContractType::kTF32 ? 4 : 2);
-    int64_t& place = r.input >= 0 ? at : computed;
-    r.offset = place;
-    place += r.bytes;
-  }
-  p.stage_bytes = at;
-  p.computed_at = p.stages * p.stage_bytes;
-  p.computed_bytes = computed;
+  place_stage(p);
   place_behind_ring(p);
   if (p.smem_bytes > target.smem_per_block && p.large && p.cluster > 1 && !p.computes()) {
     p.overlaid = true;   // shared memory is worth more as stages than what one more meeting costs
@@ -289,6 +390,23 @@ void large_candidates(Divisions& d) {
     }
 }
 
+/// Divisions of that kind whose blocks stay, where there are more tiles than multiprocessors.
+void staying_candidates(Divisions& d) {
+  for (const auto& [row_groups, column_groups] : {std::pair{1, 1}, {1, 2}, {2, 1}, {2, 2}, {1, 4}})
+    for (int rows : {64, 96, 128, 160, 192, 224, 256}) {
+      if (rows > 64 && row_groups * (rows - 32) >= d.plan.rows) continue;
+      if (column_groups > 1 && d.plan.cols <= 64 * (column_groups - 1)) continue;
+      const int64_t tiles = (d.plan.rows + row_groups * rows - 1) / (row_groups * rows) *
+                            ((d.plan.cols + 64 * column_groups - 1) / (64 * column_groups)) * d.plan.batch;
+      for (int held : {rows / 8, rows / 16, rows / 32})
+        for (int sharing : {1, 2})
+          for (int stages : {2, 3, 4, 6, 8})
+            for (int blocks : {1, 2, 3})
+              if (rows % (8 * held) == 0 && tiles > int64_t{d.target.num_sms} * blocks)
+                d.consider({row_groups, rows, 64, stages, 1, blocks, true, column_groups, true, sharing, false, 0, held});
+    }
+}
+
 /// All that fit, the cheapest first; empty with the reason.
 std::vector<Division> divisions_of(const TilePlan& matched, const Target& target, std::string& reason) {
   Divisions d{matched, target, {}, {}};
@@ -302,6 +420,7 @@ std::vector<Division> divisions_of(const TilePlan& matched, const Target& target
             for (int blocks : {1, 2, 3}) d.consider({row_groups, rows, chunk, stages, cluster, blocks, true, column_groups});
     }
   large_candidates(d);
+  staying_candidates(d);
   for (const TileChoice& choice : turned_choices(matched)) d.consider(choice);
   if (d.all.empty()) reason = d.reason;
   std::stable_sort(d.all.begin(), d.all.end(), [](const Division& a, const Division& b) { return a.us < b.us; });
@@ -344,23 +463,6 @@ TilePlanned plan_tile(const Graph& body, const std::vector<Access>& operands, co
   return best;
 }
 
-namespace {
-
-/// Lines of 16-bit pairs along columns, for v of these strides.
-bool pairs_along_columns(const StreamShape& s, ValueId v, const Access& a) {
-  int64_t rows = 0, columns = 0, slice = 0;
-  const auto& axes = s.axes[static_cast<size_t>(v)];
-  for (size_t d = 0; d < axes.size(); d++) {
-    if (axes[d] == StreamAxis::kBatch) slice = a.strides[static_cast<int>(d)];
-    if (axes[d] == StreamAxis::kRow) rows = a.strides[static_cast<int>(d)];
-    if (axes[d] == StreamAxis::kCol) columns = a.strides[static_cast<int>(d)];
-  }
-  return dtype_bytes(a.dtype) == 2 && columns == 1 && rows % 2 == 0 && slice % 2 == 0 && a.offset % 2 == 0 && s.cols % 2 == 0 &&
-         has(s, v, StreamAxis::kRow);
-}
-
-}  // namespace
-
 bool tile_rank(const TilePlan& p, size_t contraction) {
   const int weight = p.contractions[contraction].weight;
   return p.weights[static_cast<size_t>(weight)].free == StreamAxis::kRank &&
@@ -374,23 +476,16 @@ bool stores_lines(const StreamShape& s, NodeId output) {
 
 int64_t staged_at(const TilePlan& p, NodeId node) {
   if (!p.large) return -1;
+  if (p.held_tiles) {   // an operand lies where a result will
+    const std::vector<NodeId> of = p.body.form<Output>(node) ? p.body.outputs() : tail_operands(p);
+    const auto it = std::find(of.begin(), of.end(), node);
+    return it == of.end() ? -1 : p.held_at + (it - of.begin()) * held_places(p) * p.staged_bytes();
+  }
   int64_t at = p.overlaid ? (p.cluster - 1) * p.share_bytes() : 0;
-  const auto whole_lines = [&](ValueId v, const Access& a) {
-    bool whole = p.cols % 8 == 0 && a.offset % 8 == 0 && a.run == 0;
-    const auto& axes = p.axes[static_cast<size_t>(v)];
-    for (size_t d = 0; d < axes.size(); d++)
-      if (axes[d] == StreamAxis::kRow || axes[d] == StreamAxis::kBatch) whole = whole && a.strides[static_cast<int>(d)] % 8 == 0;
-    return whole;
-  };
   std::vector<NodeId> all = p.body.outputs();
   for (NodeId n : p.body.inputs()) all.push_back(n);
   for (NodeId n : all) {
-    const ValueId v = p.body.form<Output>(n) ? p.body.node(n).operands[0] : p.body.node(n).first_value;
-    const bool can = p.body.form<Output>(n)
-                         ? stores_lines(p, n) && whole_lines(v, p.results[static_cast<size_t>(p.body.form<Output>(n)->result)])
-                         : reads_lines(p, n) && has(p, v, StreamAxis::kCol) && !has(p, v, StreamAxis::kDepth) &&
-                               whole_lines(v, p.operands[static_cast<size_t>(p.body.form<Input>(n)->param)]);
-    const bool fits = can && at + p.staged_bytes() <= p.computed_at;
+    const bool fits = whole_lines(p, n) && at + p.staged_bytes() <= p.computed_at;
     if (n == node) return fits ? at : -1;
     if (fits) at += p.staged_bytes();
   }
@@ -411,6 +506,9 @@ std::string print(const TilePlan& p) {
       p.large ? fmt::format(", large, {} blocks share rows, {} row blocks beside each other{}", p.sharing, p.panel,
                             p.overlaid ? ", sums received over the ring" : "")
               : "");
+  if (p.held_tiles)
+    out += fmt::format("  {} blocks stay; results of {} rows of a warpgroup leave at once{}, at {}\n", p.resident, 8 * p.held_tiles,
+                       p.passing ? ", L2 first" : "", p.held_at);
   for (const StreamWeight& w : p.weights)
     out += fmt::format("  weight  operand {}: {} of {}, lines along the {}, at {}\n", p.body.form<Input>(w.input)->param,
                        w.free == StreamAxis::kCol ? "column" : "rank", w.extent, w.depth_major ? "reduction" : "columns", w.offset);

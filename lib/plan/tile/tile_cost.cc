@@ -21,6 +21,7 @@ constexpr double kWidenClocks = 40;
 constexpr double kRankClocks = 15, kRankTurnClocks = 110;
 constexpr double kOneShotRankUs = 0.3;     // its products where few chunks come behind them
 constexpr double kReuseUs = 0.85;          // until a stage that was let go holds its next chunk
+constexpr double kErfFunctions = 4.5;
 constexpr double kFunctionUs = 0.06;       // 8 rows of a warpgroup's tail, per function of many instructions
 
 double soft_max(double a, double b) { return std::pow(std::pow(a, 6) + std::pow(b, 6), 1.0 / 6); }
@@ -54,11 +55,14 @@ Reading reading(const TilePlan& p, ValueId value) {
   return r;
 }
 
-/// Functions of many instructions behind the loop.
+/// Functions of many instructions behind the loop; erf is several times the others (gelu behind 4096 cubed: 5 to 9 us of a tile's 44).
 double tail_functions(const TilePlan& p) {
   double n = 0;
   for (NodeId o : p.body.outputs()) n += reading(p, p.body.node(o).operands[0]).heavy;
   for (const TileRows& r : p.small) n -= reading(p, r.value).heavy;
+  if (p.large)
+    for (const Node& x : p.body.nodes())
+      if (const auto* m = std::get_if<Map>(&x.op); m && (m->fn == MapFn::kErf || m->fn == MapFn::kGelu)) n += kErfFunctions - 1;
   return std::max(0.0, n);
 }
 
@@ -135,14 +139,23 @@ double scattered_us(const TilePlan& p) {
 // receives; one more barrier
 constexpr double kMeetingMoreUs = 0.2, kOverlaidUs = 0.3;
 constexpr double kStoreUs = 0.07;          // 8 rows of a warpgroup's tail: whole lines at a time
+// of blocks that stay: a tile's end, more of it where rows are shared, each time that results wait for others to have left, 8 rows of a
+// warpgroup, the last results
+constexpr double kStayUs = 0.25, kSharedTailUs = 0.45, kHeldUs = 0.05, kStageUs = 0.0125, kLastUs = 1.0;
+// the clock that those measured had; all that L2 gives them; how much slower than reads results are written, by blocks of several
+// warpgroups' columns, by those of one, of more than 128 rows, and for each block more of a multiprocessor
+constexpr double kStayClock = 1.09, kL2Share = 1.45, kWritten = 1.2, kNarrowWritten = 1.4, kTallWritten = 1.04, kCrowdedWritten = 0.05,
+                 kCrowdedTail = 0.7;
 
-Cost estimate_large(const TilePlan& p, const Target& target, bool explain) {
-  double clocks = 0;
+/// Of one chunk of a block of a large plan: clocks of the tensor cores for a warpgroup's products, of that warpgroup besides, bytes.
+struct LargeChunk { double clocks = 0, turn = 0, computed = 0, bytes = 0; };
+LargeChunk large_chunk(const TilePlan& p, const Target& target) {
+  LargeChunk x;
   // Of one instruction, over 16 of the reduction: its products, or its operands from shared memory.
   const double instruction = std::max(1.03 * p.group_rows / 2.0, (2048 + 32.0 * p.group_rows) / target.operand_bytes_per_clock);
-  for (const StreamContraction& c : p.contractions) clocks += instruction * (p.chunk / 16) * (c.type == ContractType::kTF32 ? 2.0 : 1.0);
-  double turn = kIssueClocks + statistics(p);
-  double rows_bytes = 0, computed = 0, weight_bytes = 0;
+  for (const StreamContraction& c : p.contractions) x.clocks += instruction * (p.chunk / 16) * (c.type == ContractType::kTF32 ? 2.0 : 1.0);
+  x.turn = kIssueClocks + statistics(p);
+  double rows_bytes = 0, weight_bytes = 0;
   for (const StreamWeight& w : p.weights)
     weight_bytes += (w.free == StreamAxis::kCol ? p.block_columns() : 64.0) * p.chunk * 2 * misaligned(p, w.input);
   for (const TileRows& r : p.small) {
@@ -150,15 +163,64 @@ Cost estimate_large(const TilePlan& p, const Target& target, bool explain) {
     const double last = static_cast<double>(p.rows - (p.row_blocks - 1) * p.block_rows()), outside = p.block_rows() - last;
     rows_bytes += static_cast<double>(r.bytes) * (1 + std::min(outside, last) / p.block_rows()) / p.sharing *
                   (r.input >= 0 ? misaligned(p, r.input) : 1.0);
-    if (r.input < 0) computed += computing(p, r.value);
+    if (r.input < 0) x.computed += computing(p, r.value);
   }
+  x.bytes = weight_bytes + rows_bytes;
+  return x;
+}
+double large_clock(const TilePlan& p, const Target& target) {
+  return target.loaded_clock_per_us +
+         (target.short_clock_per_us - target.loaded_clock_per_us) * std::exp(-std::pow(all_flops(p) / kShortFlops, 2));
+}
+
+/// Blocks that stay: copies run on over the ends of tiles, results leave while the next products run. What a warpgroup does behind its sums
+/// is exposed unless another block of the multiprocessor multiplies.
+Cost estimate_staying(const TilePlan& p, const Target& target, bool explain) {
+  const LargeChunk x = large_chunk(p, target);
+  const double clock = kStayClock * large_clock(p, target), chunks = static_cast<double>(p.chunks);
+  const double tiles = static_cast<double>(p.blocks() * p.batch), at_once = p.blocks_per_sm,
+               rounds = std::ceil(tiles / static_cast<double>(p.launched()));
+  // What lies beyond the reduction is not read.
+  const double bytes = x.bytes * std::min(1.0, static_cast<double>(p.depth) / (chunks * p.chunk));
+  const double rate = std::min((p.column_groups == 1 ? 1.0 : kBesideRate) * target.large_sm_bytes_per_us,
+                               kL2Share * target.l2_bytes_per_us / std::min<double>(static_cast<double>(p.launched()), target.num_sms));
+  const double cores = x.clocks * p.groups() * at_once / clock, own = (x.clocks + x.turn) / clock;
+  // A stage is asked for again behind its own products and the next ones (4096 cubed with two stages: 320 us).
+  const double t_sm = std::max(bytes * at_once / rate, (target.large_latency_us + 2 * cores) / p.stages);
+  const double times = static_cast<double>(p.tiles()) / p.held_tiles;
+  const double tail = kStayUs + kHeldUs * (times - 1) + kStageUs * p.tiles() * p.groups() * static_cast<double>(p.body.outputs().size()) +
+                      kFunctionUs * p.tiles() * tail_functions(p) + (p.sharing > 1 ? kSharedTailUs : 0.0);
+  const double beside = at_once > 1 ? kCrowdedTail * at_once * tail : 0.0;   // another block's tail in the way
+  const double one = std::max(own, cores / at_once);   // block
+  const double work = rounds * std::max({chunks * cores + beside, chunks * one + tail, chunks * t_sm + beside});
+  // Results are written at a lower rate, lower still in short lines and in many of them.
+  double written = 0;
+  for (const Access& a : p.results) written += static_cast<double>(a.dims.elements() * dtype_bytes(a.dtype));
+  const double lines = (p.column_groups == 1 ? kNarrowWritten : kWritten) * (p.block_rows() > 128 ? kTallWritten : 1.0) *
+                       (1 + kCrowdedWritten * (at_once - 1));
+  const double dram = all_bytes(p), t_dram = ((dram - written) * 1.05 + written * lines) / target.dram_bytes_per_us;
+  Cost c;
+  c.us = target.launch_us + 0.4 + kStartUs + (p.sharing > 1 ? kSharedStartUs : 0.0) + kLastUs + soft_max(work, t_dram) +
+         0.02 * p.blocks_per_sm + 0.01 * (8 - std::min(8, p.stages));
+  c.bytes = static_cast<int64_t>(dram);
+  c.flops = all_flops(p);
+  if (explain)
+    c.why = fmt::format("bound by {}: {:.1f} GFLOP, {:.1f} MB, {} tiles by {} blocks of {} threads that stay, {} per SM, {} round(s)",
+                        t_dram > work                                ? "device memory"
+                        : chunks * t_sm > chunks * own + tail        ? "bytes in flight"
+                                                                     : "tensor cores",
+                        c.flops / 1e9, dram / 1e6, static_cast<int64_t>(tiles), p.launched(), p.threads(), p.blocks_per_sm,
+                        static_cast<int>(rounds));
+  return c;
+}
+
+Cost estimate_large(const TilePlan& p, const Target& target, bool explain) {
+  const LargeChunk x = large_chunk(p, target);
   const double blocks = static_cast<double>(p.blocks() * p.batch), per_sm = std::ceil(blocks / target.num_sms),
                at_once = std::min<double>(p.blocks_per_sm, per_sm), rounds = std::ceil(per_sm / at_once);
   const double chunks = static_cast<double>(p.chunks_per_block);
   // Of the blocks at work together on one SM, per chunk of each: the tensor cores; one warpgroup's own turn.
-  const double clock = target.loaded_clock_per_us +
-                       (target.short_clock_per_us - target.loaded_clock_per_us) * std::exp(-std::pow(all_flops(p) / kShortFlops, 2));
-  const double turn_us = std::max(clocks * p.groups() * at_once, clocks + turn + computed) / clock;
+  const double turn_us = std::max(x.clocks * p.groups() * at_once, x.clocks + x.turn + x.computed) / large_clock(p, target);
   // Blocks that divide the reduction read nothing alike, so that no request of neighbours is answered together; blocks that share rows wait
   // for each other once per stage. Warpgroups beside each other have copies of their own, which come at a lower rate: 384 x 4096 x 2048
   // divided in two took 12.8 us in tiles of 192 x 64, 15.4 in tiles of 96 x 128.
@@ -167,7 +229,7 @@ Cost estimate_large(const TilePlan& p, const Target& target, bool explain) {
                                                          target.divided_bytes_per_us / std::min<double>(blocks, target.num_sms))
                                               : target.large_sm_bytes_per_us);
   // a stage is in use until the next chunk's products run
-  const double t_sm = soft_max((weight_bytes + rows_bytes) * at_once / rate, target.large_latency_us / (p.stages - 1.3)) +
+  const double t_sm = soft_max(x.bytes * at_once / rate, target.large_latency_us / std::max(p.stages - 1.3, 0.5)) +
                       (p.sharing > 1 ? kSharedUs : 0.0);
   const double tail =
       0.15 + kStoreUs * p.tail_tiles() * at_once * (1 + 0.5 * static_cast<double>(p.sums.size() - 1)) * (p.groups() > 2 ? 1.5 : 1.0) +
@@ -197,7 +259,7 @@ Cost estimate_large(const TilePlan& p, const Target& target, bool explain) {
 
 Cost estimate(const TilePlan& p, const Target& target, bool explain) {
   if (p.turned) return estimate_turned(p, target, explain);
-  if (p.large) return estimate_large(p, target, explain);
+  if (p.large) return p.held_tiles ? estimate_staying(p, target, explain) : estimate_large(p, target, explain);
   const double dram = all_bytes(p);
   const double clusters = std::ceil(static_cast<double>(p.cols) / p.block_columns()) * static_cast<double>(p.row_blocks * p.batch),
                blocks = clusters * p.cluster;

@@ -11,7 +11,8 @@ std::optional<TilePlan> tile_plan(const StreamShape& shape, const Target& target
 
 /// Warpgroups along rows, the rows of one, elements of the reduction per stage, stages, blocks of a cluster, blocks per SM that are
 /// promised to the compiler; warpgroups along columns; a plan for the tensor cores' rate, and the blocks of its cluster that share rows;
-/// whether sums are received over the ring, also where there is room beside it.
+/// whether sums are received over the ring, also where there is room beside it; row tiles of a warpgroup whose results are stored at once
+/// by blocks that stay.
 struct TileChoice {
   int row_groups = 2, group_rows = 32, chunk = 64, stages = 4, cluster = 2, blocks_per_sm = 1;
   bool evict_first = true;
@@ -20,6 +21,7 @@ struct TileChoice {
   int sharing = 1;
   bool overlaid = false;
   int turned = 0;
+  int held_tiles = 0;
 };
 /// Gives a matched plan its division and places in shared memory; false with a reason if it does not fit.
 bool divide_tile(TilePlan& plan, const TileChoice& choice, const Target& target, std::string& reason);

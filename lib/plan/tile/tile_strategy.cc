@@ -26,10 +26,12 @@ Attempt like_tile(const KernelPlan& model, const Work& w) {
   std::optional<TilePlan> plan = shape ? tile_plan(*shape, w.target, reason) : std::nullopt;
   if (!plan) return refusal(reason);
   const int64_t chunks = (plan->depth + from.chunk - 1) / from.chunk, each = (chunks + from.cluster - 1) / from.cluster;
-  const TileChoice choice{from.row_groups, from.group_rows,    from.chunk,       static_cast<int>(std::min<int64_t>(from.stages, each)),
-                          from.cluster,    from.blocks_per_sm, from.evict_first, from.column_groups,
-                          from.large,      from.sharing,       from.overlaid,    from.turned};
+  const int stages = from.held_tiles ? from.stages : static_cast<int>(std::min<int64_t>(from.stages, each));
+  const TileChoice choice{from.row_groups,  from.group_rows,    from.chunk, stages,       from.cluster,  from.blocks_per_sm,
+                          from.evict_first, from.column_groups, from.large, from.sharing, from.overlaid, from.turned,
+                          from.held_tiles};
   if (!divide_tile(*plan, choice, w.target, reason)) return refusal(reason);
+  plan->passing = from.passing;
   plan->cost = estimate(*plan, w.target);
   return attempt_of(*std::move(plan));
 }
@@ -41,7 +43,9 @@ std::string tile_text(const KernelPlan& k) {
                        p.turned, p.depth);
   return fmt::format("tile: {} x {} warpgroups of {} rows, chunk {} x {} stages, cluster {}, {} per SM{}", p.row_groups, p.column_groups,
                      p.group_rows, p.chunk, p.stages, p.cluster, p.blocks_per_sm,
-                     p.large ? fmt::format(", large, {} share rows", p.sharing) : "");
+                     p.large ? fmt::format(", large, {} share rows{}", p.sharing,
+                                           p.held_tiles ? fmt::format(", blocks stay, {} rows leave at once", 8 * p.held_tiles) : "")
+                             : "");
 }
 
 Tiling tile_use(const KernelPlan& k, int thrift) {

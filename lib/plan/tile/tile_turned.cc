@@ -65,6 +65,7 @@ bool divide_turned(TilePlan& p, const TileChoice& choice, const Target& target, 
   if (p.products.empty()) return refuse("rows first without a low rank");
   if (!p.statistics.empty()) return refuse("statistics of rows that are the 64-row operand");
   for (const TileRows& r : p.small) if (r.input < 0) return refuse("computed rows as the 64-row operand");
+  for (const TileRows& r : p.small) if (r.across) return refuse("rows across the reduction as the 64-row operand");
   for (const StreamContraction& c : p.contractions) if (c.type == ContractType::kTF32) return refuse("TF32 with rows first");
   p.row_groups = choice.row_groups;
   p.column_groups = choice.column_groups;

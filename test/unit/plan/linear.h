@@ -68,6 +68,11 @@ inline std::vector<MeasuredLinear<StreamChoice>> measured_streams() {
   };
 }
 
+/// Blocks that stay: warpgroups along rows, rows of one, warpgroups along columns, stages, blocks that share rows, row tiles held.
+inline TileChoice staying(int row_groups, int rows, int column_groups, int stages, int sharing, int held) {
+  return {row_groups, rows, 64, stages, 1, 1, true, column_groups, true, sharing, false, 0, held};
+}
+
 inline std::vector<MeasuredLinear<TileChoice>> measured_tiles() {
   TileChoice one{1, 64, 64, 4, 1, 1}, wide = one, tall = one;
   one.turned = wide.turned = tall.turned = 64;
@@ -83,6 +88,11 @@ inline std::vector<MeasuredLinear<TileChoice>> measured_tiles() {
       {{.rows = 4096, .depth = 4096, .cols = 4096}, {{{1, 256, 64, 4, 1, 1, true, 2, true}, 198.84},
         {{2, 128, 64, 4, 1, 1, true, 2, true}, 203.10}, {{1, 128, 64, 3, 1, 2, true, 2, true}, 222.66},
         {{1, 128, 64, 4, 1, 1, true, 4, true}, 202.05}}},
+      {{.rows = 4096, .depth = 4096, .cols = 4096, .t = DType::kBF16}, {{staying(1, 256, 2, 4, 1, 8), 178.9},
+        {staying(1, 256, 2, 4, 2, 8), 179.4}, {{1, 128, 64, 4, 1, 1, true, 4, true}, 189.0}, {{2, 128, 64, 4, 1, 1, true, 2, true}, 194.7},
+        {{1, 256, 64, 4, 1, 1, true, 2, true}, 201.7}, {staying(1, 256, 2, 2, 2, 32), 325.8}, {staying(2, 128, 2, 2, 2, 16), 408.1}}},
+      {{.rows = 1 << 20, .depth = 256, .cols = 768, .t = DType::kBF16}, {{staying(1, 256, 2, 4, 1, 8), 722.9},
+        {staying(1, 256, 2, 4, 2, 8), 819.4}, {staying(1, 128, 2, 4, 1, 8), 890.9}, {staying(1, 256, 2, 2, 1, 32), 1053.2}}},
       {{.rows = 2048, .depth = 2048, .cols = 2048}, {{{1, 256, 64, 4, 1, 1, true, 2, true}, 26.57},
         {{2, 128, 64, 4, 1, 1, true, 2, true}, 26.83}, {{1, 128, 64, 3, 1, 2, true, 2, true}, 28.42},
         {{1, 192, 64, 4, 1, 1, true, 3, true}, 29.43}}},

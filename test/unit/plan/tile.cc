@@ -224,6 +224,30 @@ TEST_CASE(
   CHECK(reason == "blocks that share rows and divide the reduction");
 }
 
+TEST_CASE("blocks that stay: where there are more tiles than multiprocessors, of a short reduction too") {
+  std::string reason;
+  const TilePlanned p = plan(linear(4096, 4096, 4096)), q = plan(linear(8192, 64, 8192)), few = plan(linear(512, 4096, 1024));
+  REQUIRE((p.plan && q.plan && few.plan));
+  for (const TilePlan* t : {&*p.plan, &*q.plan}) {
+    CHECK(t->held_tiles > 0);
+    CHECK(t->launched() <= int64_t{target().num_sms} * t->blocks_per_sm);
+    CHECK(t->launched() % t->sharing == 0);
+    const int64_t at = staged_at(*t, t->body.outputs()[0]);
+    CHECK(at == t->stages * t->stage_bytes);
+    CHECK(at + 2 * t->staged_bytes() <= t->barriers_at);
+    CHECK(t->smem_bytes <= target().smem_per_block);
+  }
+  CHECK(q.plan->passing);    // 134 MB
+  CHECK(!p.plan->passing);   // 34 MB
+  CHECK(few.plan->held_tiles == 0);
+  const Case odd = linear(4096, 4096, 4100);   // results whose lines are no multiples of 16 bytes
+  const auto shape = match_stream(odd.body, odd.operands, odd.results, {kHalf, false}, kAnyRows, reason);
+  if (!shape) return;
+  auto matched = tile_plan(*shape, target(), reason);
+  REQUIRE(matched);
+  CHECK(!divide_tile(*matched, staying(1, 256, 2, 4, 1, 8), target(), reason));
+}
+
 TEST_CASE("the model's order of tiles is the measured one") {
   for (const MeasuredLinear<TileChoice>& table : measured_tiles()) check_order(table);
 }

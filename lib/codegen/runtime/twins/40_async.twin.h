@@ -27,6 +27,24 @@ EMU_QUIET inline void copy_box(uint32_t to, const TensorMap& map, int x, int y, 
   const EmuBox box{3, {x, y, z}};
   emu->copy_box(to, &map, &box, bar, EMU_PC);
 }
+EMU_QUIET inline void store_box(const TensorMap& map, int x, int y, uint32_t from) {
+  const EmuBox box{2, {x, y}};
+  emu->store_box(&map, &box, from, EMU_PC);
+}
+EMU_QUIET inline void store_box(const TensorMap& map, int x, int y, int z, uint32_t from) {
+  const EmuBox box{3, {x, y, z}};
+  emu->store_box(&map, &box, from, EMU_PC);
+}
+EMU_QUIET inline void store_box(const TensorMap& map, int x, int y, uint32_t from, uint64_t) {
+  const EmuBox box{2, {x, y}};
+  emu->store_box(&map, &box, from, EMU_PC);
+}
+EMU_QUIET inline void store_box(const TensorMap& map, int x, int y, int z, uint32_t from, uint64_t) {
+  const EmuBox box{3, {x, y, z}};
+  emu->store_box(&map, &box, from, EMU_PC);
+}
+EMU_QUIET inline void store_commit() { emu->store_commit(); }
+template <int N> EMU_QUIET inline void store_wait_read() { emu->store_wait(N, EMU_PC); }
 EMU_QUIET inline void cluster_arrive_relaxed() { emu->cluster_arrive(0); }
 EMU_QUIET inline uint32_t remote_address(uint32_t a, int rank) { return emu->remote_address(a, rank); }
 EMU_QUIET inline void store_async(uint32_t to, float x, uint32_t bar) { emu->store_async(to, &x, sizeof x, bar, EMU_PC); }

@@ -1,11 +1,11 @@
 // Host twins of 68_tile.cuh's PTX: wgmma with the 64-row operand transposed in shared memory, or in TF32 from registers.
 namespace mo {
 
-/// Reads the shared operands once somebody waits: A by descriptor, turned (line k, 64 elements along it are rows) or not, B lines along the
-/// reduction.
+/// Reads the shared operands once somebody waits, by descriptor: A turned (line k, 64 elements along it are rows) or not, B lines along the
+/// reduction, or across it in runs of 64.
 struct EmuTileWgmma {
   uint64_t a, b;
-  int columns, turned, users;
+  int columns, turned, across, users;
   bool is_bf16, is_tf32, decoded;
   EmuTerm A[64][16], B[256][16];
 };
@@ -34,7 +34,10 @@ EMU_QUIET inline void emu_tile_operands(EmuTileWgmma& w) {
   if (w.b >> 62 != 1 || (!w.is_tf32 && w.a >> 62 != 1)) emu->fail("wgmma", "a matrix descriptor without 128-byte swizzle", EMU_PC);
   for (int n = 0; n < w.columns; n++)
     for (int k = 0; k < (w.is_tf32 ? 8 : 16); k++) {
-      const uint32_t line = static_cast<uint32_t>(n) / 8 * group_b + static_cast<uint32_t>(n) % 8 * 128, along = static_cast<uint32_t>(k);
+      const uint32_t row = static_cast<uint32_t>(n), step = static_cast<uint32_t>(k);
+      const uint32_t next_b = static_cast<uint32_t>(w.b >> 16 & 0x3fff) << 4;
+      const uint32_t line = w.across ? row / 64 * next_b + step / 8 * group_b + step % 8 * 128 : row / 8 * group_b + row % 8 * 128;
+      const uint32_t along = w.across ? row % 64 : step;
       w.B[n][k] = w.is_tf32 ? emu_swizzled_word(w.b, line + along * 4) : emu_swizzled(w.b, line + along * 2, w.is_bf16);
     }
   for (int m = 0; m < 64 && !w.is_tf32; m++)
@@ -64,14 +67,15 @@ EMU_QUIET inline void emu_tile_run(void* data) {
   __builtin_free(&mine);
 }
 template <int R>
-EMU_QUIET inline void emu_tile_wgmma(float (&d)[R], uint64_t a, const uint32_t* registers, uint64_t b, int turned, bool is_bf16) {
+EMU_QUIET inline void emu_tile_wgmma(float (&d)[R], uint64_t a, const uint32_t* registers, uint64_t b, int turned, bool is_bf16,
+                                     int across = 0) {
   const int member = static_cast<int>(emu_thread.thread.x & 127);
   emu->take_registers(d, emu_registers_hash(d, R), registers != nullptr, EMU_PC);
   EmuTilePart part = {nullptr};
   if (member == 0) {
     part.shared = static_cast<EmuTileWgmma*>(__builtin_malloc(sizeof(EmuTileWgmma)));
     part.shared->a = a, part.shared->b = b;
-    part.shared->columns = R * 2, part.shared->turned = turned, part.shared->users = 128;
+    part.shared->columns = R * 2, part.shared->turned = turned, part.shared->across = across, part.shared->users = 128;
     part.shared->is_bf16 = is_bf16, part.shared->is_tf32 = registers != nullptr, part.shared->decoded = false;
   }
   int self;
@@ -98,69 +102,81 @@ EMU_QUIET inline void emu_tile_wgmma(float (&d)[R], uint64_t a, const uint32_t* 
   emu->defer(emu_tile_run, mine, 0);
 }
 EMU_QUIET inline void prefetch_line(const void*) {}
-template <class T, int TA>
+EMU_QUIET inline void store_matrix_x2_transposed(void* line, uint32_t first, uint32_t second) {
+  int lane;
+  const uint32_t two[2] = {transpose_8x8(first), transpose_8x8(second)};   // a pair of neighbours in line lane / 4
+  unsigned char* const* lines = static_cast<unsigned char* const*>(emu->gather(0xffffffffu, &line, sizeof line, &lane));
+  if (lane < 16 && reinterpret_cast<uintptr_t>(line) % 16 != 0)
+    emu->fail("misaligned access", "a line of stmatrix begins at a multiple of 16 bytes", EMU_PC);
+  for (int h = 0; h < 2; h++) {
+    unsigned char* const to = lines[8 * h + lane / 4] + lane % 4 * 4;
+    emu->access(to, 4, 1, EMU_PC);
+    __builtin_memcpy(to, &two[h], 4);
+  }
+}
+template <class T, int TA, int TB>
 EMU_QUIET inline void wgmma_weight(float (&d)[8], uint64_t a, uint64_t b) {
-  emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value);
+  emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value, TB);
 }
-template <class T, int TA>
+template <class T, int TA, int TB>
 EMU_QUIET inline void wgmma_weight(float (&d)[16], uint64_t a, uint64_t b) {
-  emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value);
+  emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value, TB);
 }
-template <class T, int TA>
+template <class T, int TA, int TB>
 EMU_QUIET inline void wgmma_weight(float (&d)[24], uint64_t a, uint64_t b) {
-  emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value);
+  emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value, TB);
 }
-template <class T, int TA>
+template <class T, int TA, int TB>
 EMU_QUIET inline void wgmma_weight(float (&d)[32], uint64_t a, uint64_t b) {
-  emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value);
+  emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value, TB);
 }
-template <class T, int TA>
+template <class T, int TA, int TB>
 EMU_QUIET inline void wgmma_weight(float (&d)[40], uint64_t a, uint64_t b) {
-  emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value);
+  emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value, TB);
 }
-template <class T, int TA>
+template <class T, int TA, int TB>
 EMU_QUIET inline void wgmma_weight(float (&d)[48], uint64_t a, uint64_t b) {
-  emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value);
+  emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value, TB);
 }
-template <class T, int TA>
+template <class T, int TA, int TB>
 EMU_QUIET inline void wgmma_weight(float (&d)[56], uint64_t a, uint64_t b) {
-  emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value);
+  emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value, TB);
 }
-template <class T, int TA>
+template <class T, int TA, int TB>
 EMU_QUIET inline void wgmma_weight(float (&d)[64], uint64_t a, uint64_t b) {
-  emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value);
+  emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value, TB);
 }
-template <class T, int TA>
+template <class T, int TA, int TB>
 EMU_QUIET inline void wgmma_weight(float (&d)[72], uint64_t a, uint64_t b) {
-  emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value);
+  emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value, TB);
 }
-template <class T, int TA>
+template <class T, int TA, int TB>
 EMU_QUIET inline void wgmma_weight(float (&d)[80], uint64_t a, uint64_t b) {
-  emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value);
+  emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value, TB);
 }
-template <class T, int TA>
+template <class T, int TA, int TB>
 EMU_QUIET inline void wgmma_weight(float (&d)[88], uint64_t a, uint64_t b) {
-  emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value);
+  emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value, TB);
 }
-template <class T, int TA>
+template <class T, int TA, int TB>
 EMU_QUIET inline void wgmma_weight(float (&d)[96], uint64_t a, uint64_t b) {
-  emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value);
+  emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value, TB);
 }
-template <class T, int TA>
+template <class T, int TA, int TB>
 EMU_QUIET inline void wgmma_weight(float (&d)[104], uint64_t a, uint64_t b) {
-  emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value);
+  emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value, TB);
 }
-template <class T, int TA>
+template <class T, int TA, int TB>
 EMU_QUIET inline void wgmma_weight(float (&d)[112], uint64_t a, uint64_t b) {
-  emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value);
+  emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value, TB);
 }
-template <class T, int TA>
+template <class T, int TA, int TB>
 EMU_QUIET inline void wgmma_weight(float (&d)[120], uint64_t a, uint64_t b) {
-  emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value);
+  emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value, TB);
 }
-template <class T, int TA>
+template <class T, int TA, int TB>
 EMU_QUIET inline void wgmma_weight(float (&d)[128], uint64_t a, uint64_t b) {
-  emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value);
+  emu_tile_wgmma(d, a, nullptr, b, TA, WgmmaIsBf16<T>::value, TB);
 }
 EMU_QUIET inline void wgmma_weight_tf32(float (&d)[8], const uint32_t (&a)[4], uint64_t b) { emu_tile_wgmma(d, 0, a, b, 0, false); }
 EMU_QUIET inline void wgmma_weight_tf32(float (&d)[16], const uint32_t (&a)[4], uint64_t b) { emu_tile_wgmma(d, 0, a, b, 0, false); }
