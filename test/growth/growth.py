@@ -384,7 +384,7 @@ def tagged(tag):
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
             with open(f"/proc/{pid}/environ", "rb") as f:
-                if tag.encode() in f.read():
+                if tag.encode() + b"\0" in f.read():   # whole: run 10 is not run 100
                     out.append(int(pid))
         except OSError:
             pass
