@@ -1,8 +1,10 @@
-# Writes OUT: a function NAME (runtime_files) with the texts SOURCES as C++ raw strings, in name order, in pieces below the compiler's
-# literal limit.
-list(SORT SOURCES)
+# Writes OUT: a function NAME (runtime_files) with the texts SOURCES as C++ raw strings, in the order of their names (the device library's
+# of its files, whatever their folder), in pieces below the compiler's literal limit.
 if(NOT NAME)
   set(NAME runtime_files)
+  list(SORT SOURCES COMPARE FILE_BASENAME)
+else()
+  list(SORT SOURCES)
 endif()
 set(text "// generated from lib/codegen/runtime by embed.cmake\n#include <string>\n#include <utility>\n#include <vector>\n")
 string(APPEND text "namespace mirage {\nstd::vector<std::pair<std::string, std::string>> ${NAME}() {\n  return {\n")

@@ -142,15 +142,14 @@ bool Planner::try_merge(int a, int b) {
   std::merge(x.values.begin(), x.values.end(), y.values.begin(), y.values.end(), std::back_inserter(item.values));
   item.copies = x.copies;
   item.copies.insert(item.copies.end(), y.copies.begin(), y.copies.end());
-  auto planned = plan_item(item, kMaxStatements, a, b);
-  bool wanted = planned && planned->cost.us <= price(x) + price(y);
+  item.planned = plan_item(item, kMaxStatements, a, b);
+  bool wanted = item.planned && price(item) <= price(x) + price(y);
   if (tape_) {
     bool& told = tape_->merges.try_emplace({x.values, y.values}, wanted).first->second;
-    wanted = planned && told;
+    wanted = item.planned && told;
   }
   if (!wanted) return false;
   item.reads = reads_of(item.values, item.copies);
-  item.planned = std::move(planned);
   x.alive = false;
   y = std::move(item);
   index_items();

@@ -142,7 +142,8 @@ struct Deriver {
     if (meets) d.barriers.push_back({"met", 1, 1, bytes});
   }
 
-  int64_t section_bytes(size_t s) {
+  int64_t section_bytes(size_t s) { return d.section_bytes[s] = bytes_of(s); }
+  int64_t bytes_of(size_t s) {
     const Section& x = p.sections[s];
     if (x.barriers) {
       int64_t n = 0;
@@ -271,6 +272,7 @@ struct Deriver {
   void memory() {
     d.section_at.assign(p.sections.size(), 0);
     d.slot_bytes.assign(p.sections.size(), 0);
+    d.section_bytes.assign(p.sections.size(), 0);
     d.place_at.assign(p.places.size(), -1);
     int64_t end = 0;
     for (size_t s = 0; s < p.sections.size(); s++) {
@@ -282,6 +284,91 @@ struct Deriver {
     for (size_t i = 0; i < p.places.size(); i++) if (p.places[i].section >= 0) d.place_at[i] += d.section_at[at(p.places[i].section)];
     d.smem_bytes = end;
     for (const Place& x : p.places) if (x.in_slots) d.slots_bytes += x.bytes();
+  }
+
+  // ---- where readers find a place, and what orders stages of a phase
+  void homes() {
+    for (const Place& x : p.places) d.home.push_back(x.section);
+    const auto give = [&](PlaceId x, PlaceId at_place) {
+      if (d.home[at(x)] < 0) d.home[at(x)] = p.places[at(at_place)].section;
+    };
+    for (const Stage& s : p.stages) {
+      if (s.kind != Stage::Kind::kFold || s.through.empty()) continue;
+      size_t next = 0;   // maxima go through the first place together, what is relative to them through the others
+      for (PlaceId x : s.reads) {
+        if (s.through.size() > 1 && s.reads.size() > 1 && next == 0 && !is_maximum(x)) next = 1;
+        give(x, s.through[std::min(next, s.through.size() - 1)]);
+        next += next > 0;
+      }
+    }
+    for (const Stage& s : p.stages)
+      if (s.kind == Stage::Kind::kCompute && s.reads.size() == 1 && p.places[at(s.reads[0])].value == p.places[at(s.to)].value)
+        give(s.reads[0], s.to);
+    for (const Stage& s : p.stages)   // the last of a running maximum is the maximum
+      if (s.kind == Stage::Kind::kCompute && s.reads.size() == 1 && is_maximum(s.reads[0]) && is_maximum(s.to))
+        d.home[at(s.reads[0])] = d.home[at(s.to)] = std::max(d.home[at(s.reads[0])], d.home[at(s.to)]);
+  }
+  bool is_maximum(PlaceId x) const {
+    const Op& op = p.body.def(p.places[at(x)].value).op;
+    const auto* a = std::get_if<Accum>(&op);
+    return std::holds_alternative<Running>(op) || (a && a->fn == ReduceFn::kMax);
+  }
+
+  /// Sections that a stage's operands are in; what is in registers only is made of those that its own stage reads.
+  void sections_read(const Stage& s, std::set<int>& out, std::set<PlaceId>& seen) const {
+    for (PlaceId x : s.reads) {
+      if (d.home[at(x)] >= 0) out.insert(d.home[at(x)]);
+      else if (seen.insert(x).second)
+        for (const Stage& made : p.stages) if (made.to == x) sections_read(made, out, seen);
+    }
+  }
+  /// Sections that a stage fills for the others of its phase; what a loop accumulates in registers comes to shared memory behind it.
+  std::set<int> sections_made(const Stage& s, bool in_loop) const {
+    std::set<int> out;
+    const bool later = in_loop && p.places[at(s.to)].section < 0 && std::holds_alternative<Accum>(p.body.def(p.places[at(s.to)].value).op);
+    if (!later) out.insert(d.home[at(s.to)]);
+    for (PlaceId x : s.through) out.insert(d.home[at(x)]);
+    return out;
+  }
+  bool share_memory(const std::set<int>& a, const std::set<int>& b) const {
+    for (int x : a)
+      for (int y : b)
+        if (d.section_at[at(x)] < d.section_at[at(y)] + d.section_bytes[at(y)] &&
+            d.section_at[at(y)] < d.section_at[at(x)] + d.section_bytes[at(x)]) return true;
+    return false;
+  }
+  void meetings() {
+    d.meets.assign(p.stages.size(), false);
+    std::set<int> read, made;   // since all met
+    const auto next_phase = [&] { read.clear(), made.clear(); };
+    const auto pass = [&](StageId id, bool in_loop) {
+      const Stage& s = p.stages[at(id)];
+      if (s.kind == Stage::Kind::kCopy || s.kind == Stage::Kind::kFold || is_move(p, d, s)) return;
+      std::set<int> in, out;
+      std::set<PlaceId> seen;
+      sections_read(s, in, seen);
+      if (s.kind == Stage::Kind::kCompute) {
+        out = sections_made(s, in_loop);
+        if (out.erase(-1) && out.empty()) return;   // in registers: those that read it are asked instead
+      }
+      if (share_memory(in, made) || share_memory(out, made) || share_memory(out, read)) d.meets[at(id)] = true, next_phase();
+      read.merge(in);
+      made.merge(out);
+    };
+    for (const Role& r : p.roles) {
+      next_phase();
+      bool stores = std::any_of(r.items.begin(), r.items.end(), [](const Item& i) { return i.stage < 0; });
+      for (const Item& i : r.items) {
+        if (i.stage >= 0) {
+          if (!stores && p.stages[at(i.stage)].kind == Stage::Kind::kStore) stores = true, next_phase();
+          pass(i.stage, false);
+          continue;
+        }
+        next_phase();
+        for (StageId s : i.body) pass(s, true);
+        next_phase();
+      }
+    }
   }
 
   // ---- registers
@@ -376,10 +463,17 @@ struct Deriver {
 
 }  // namespace
 
+bool is_move(const KernelProgram& p, const Derived& d, const Stage& s) {
+  return s.kind == Stage::Kind::kCompute && s.reads.size() == 1 && p.places[at(s.to)].section >= 0 &&
+         d.home[at(s.reads[0])] == p.places[at(s.to)].section;
+}
+
 Derived derive(const KernelProgram& p) {
   Deriver x{p, {}};
   x.barriers();
   x.memory();
+  x.homes();
+  x.meetings();
   x.launch();
   return std::move(x.d);
 }

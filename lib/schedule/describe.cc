@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "mirage/plan/strategy.h"
+#include "mirage/support/assert.h"
 #include "schedule/writer.h"
 
 namespace mirage::schedule {
@@ -30,6 +31,15 @@ Described describe(const KernelPlan& k, const Target& target) {
     return {std::move(p), ""};
   } catch (const Undescribed& u) {
     return {std::nullopt, u.why};
+  }
+}
+
+KernelProgram program_of(const KernelPlan& k) {
+  try {
+    return std::visit(Describe{k}, k.body);
+  } catch (const Undescribed& u) {
+    MIRAGE_ASSERT(false) << k.name << " has no program: " << u.why;
+    throw;
   }
 }
 

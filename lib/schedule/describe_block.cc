@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "mirage/ir/walk.h"
+#include "mirage/ir/whole.h"
 #include "mirage/plan/block_plan.h"
 #include "mirage/support/round.h"
 #include "schedule/words.h"
@@ -50,36 +51,26 @@ class BlockDescriber {
   bool is_own(const Step& s) const { return warps_ > 1 && s.phase == Phase::kLoop; }
 
   // ---- axes
-  struct Cut { int64_t tile = 0; int grid = -1; bool loop = false; friend bool operator==(const Cut&, const Cut&) = default; };
   void axes() {
-    std::map<IndexId, Cut> cuts;
-    for (NodeId n : g().inputs()) {
-      const Input& in = *g().form<Input>(n);
-      const ValueId v = g().node(n).first_value;
-      for (int d = 0; d < g().dims(v).rank(); d++) {
-        const IndexId i = w_.index_at(v, d);
-        if (i < 0) continue;
-        Cut cut{g().dims(v)[d], -1, in.part.loop == d};
-        for (int a = 0; a < 3; a++) if (in.part.grid[at(a)] == d && g().launch().grid[at(a)] > 1) cut.grid = a;
-        const auto [known, is_new] = cuts.try_emplace(i, cut);
-        if (!is_new && !(known->second == cut)) throw Undescribed{"an index that is cut in two ways"};
-      }
-    }
-    std::array<AxisId, 3> grid{-1, -1, -1};
+    const Cuts all = cuts(g(), w_.p.index_of);
+    if (!all.reason.empty()) throw Undescribed{all.reason};
     std::vector<AxisId> loop;
-    for (int a = -1; a < 3; a++)   // in the order of the grid: what is erased has it so
-      for (const auto& [i, cut] : cuts) if (cut.grid == a) split(i, cut, grid, loop);
-    for (size_t a = 0; a < 3; a++)
-      if (g().launch().grid[a] > 1 && grid[a] < 0) throw Undescribed{"blocks that no operand is cut for"};
-    if (has_loop() && loop.empty()) throw Undescribed{"a loop over an index of one element"};
+    for (int a = -1; a < 3; a++) {   // in the order of the grid: what is erased has it so
+      for (size_t i = 0; i < all.of.size(); i++) if (all.of[i].grid == a) split(static_cast<IndexId>(i), all.of[i], loop);
+      if (a >= 0 && g().launch().grid[at(a)] > 1) grid_axis(a);
+    }
+    if (has_loop() && loop.empty()) add_loop(loop);   // over an index of one element
   }
-  void split(IndexId i, const Cut& cut, std::array<AxisId, 3>& grid, std::vector<AxisId>& loop) {
+  AxisId grid_axis(int a) {
+    if (grid_[at(a)] < 0) grid_[at(a)] = w_.axis({std::string(1, "xyz"[a]), AxisKind::kGrid, g().launch().grid[at(a)]});
+    return grid_[at(a)];
+  }
+  void split(IndexId i, const IndexCut& cut, std::vector<AxisId>& loop) {
     if (cut.grid < 0 && !cut.loop) return;
     Split s{i, cut.tile, {}, cut.loop, cut.loop && g().launch().grid[0] > 1, false};
     if (cut.grid >= 0) {
-      AxisId& a = grid[at(cut.grid)];
-      if (a < 0) a = w_.axis({std::string(1, "xyz"[cut.grid]), AxisKind::kGrid, g().launch().grid[at(cut.grid)]});
-      s.over.push_back(a);
+      s.over.push_back(grid_axis(cut.grid));
+      if (cut.loop) w_.p.axes[at(s.over[0])].each = g().launch().loop;
     }
     if (cut.loop && loop.empty()) add_loop(loop);
     if (cut.loop) s.over.insert(s.over.end(), loop.begin(), loop.end());
@@ -114,6 +105,7 @@ class BlockDescriber {
     if (x.kind == SmemTile::Kind::kParts && x.parts > 1) to.box.push_back(x.parts);
     to.box.push_back(lines);
     to.box.push_back(length);
+    to.columns = x.col;
     if (x.ld != length) to.pitch = x.ld * dtype_bytes(x.dtype);
     if (x.swizzle) to.swizzle = 128;
     return to;
@@ -273,10 +265,12 @@ class BlockDescriber {
       x.unit = !s.tensor ? UnitId::kFma : s.type == ContractType::kTF32 ? UnitId::kSyncTf32 : UnitId::kSync16;
       x.swap = s.tensor && s.swap;
       if (s.tensor) x.warps = {s.wi, s.wj, s.wk};
+      else x.team = s.tj;
     } else {
       parts = name_parts({g().node(s.node).operands[0]}, to);
       leaves(g().node(s.node).operands[0], x.reads);
       x.warps[2] = std::max(1, s.group / 32);
+      x.team = s.group;
     }
     if (s.degree) leaves(g().def(v).operands[1], x.reads);
     const bool meets = x.warps[2] > 1 || (s.kind == Step::Kind::kReduce && s.group > 1);
@@ -394,7 +388,7 @@ class BlockDescriber {
     std::vector<ValueId> all{running};
     for (NodeId n = 0; n < g().num_nodes(); n++)
       if (g().form<Accum>(n) && g().node(n).operands[0] == running) all.push_back(g().node(n).first_value);
-    std::vector<int> tiles{s.factor, s.tile};
+    std::vector<int> tiles{s.factor};   // maxima, sums, results: in the order of what is folded
     if (s.sum >= 0) {
       all.push_back(tile(s.sum).value);
       tiles.push_back(s.sum);
@@ -406,6 +400,7 @@ class BlockDescriber {
       push(std::move(x), after_);
     }
     all.push_back(r);
+    tiles.push_back(s.tile);
     if (s.wk > 1) return fold(all, {kWarps}, WayId::kShared, tiles, after_);
     for (int t : tiles) to_tile(t, tile(t).value);
   }
@@ -437,6 +432,13 @@ class BlockDescriber {
     x.result = out.result;
     x.reads = {read_.at(s.value)};
     x.way = WayId::kDirect;
+    for (int a = 0; a < 3; a++) {   // blocks whose results stand beside each other, though none of their indices is cut by the grid
+      const int d = out.part.grid[at(a)];
+      if (d < 0 || g().launch().grid[at(a)] == 1) continue;
+      const IndexId i = w_.index_at(s.value, d);
+      const Split* cut = i < 0 ? nullptr : w_.p.split_of(i);
+      if (!cut || cut->reduced || cut->over[0] != grid_[at(a)]) x.apart.emplace_back(grid_[at(a)], d);
+    }
     push(std::move(x), to);
   }
 
@@ -446,6 +448,7 @@ class BlockDescriber {
   std::map<ValueId, PlaceId> read_;           // where a value is read
   std::map<int, PlaceId> of_tile_;            // what lies in a tile
   std::vector<StageId> before_, inside_, after_;
+  std::array<AxisId, 3> grid_{-1, -1, -1};
   AxisId loop_ = -1, cluster_ = -1, warp_ = -1;
   int warps_ = 1;                             // that divide the loop
 };

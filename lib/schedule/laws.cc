@@ -29,7 +29,11 @@ class Laws {
   void check() {
     sizes();
     partial_results();
-    each_stage([&](int, StageId s, AxisId loop) { stage(s, loop); });
+    each_stage([&](int role, StageId s, AxisId loop) {
+      if (const int team = p_.stages[at(s)].team; team > 32 * p_.roles[at(role)].warps)
+        throw Broken{fmt::format("P7: a team of {} threads in a role of {}", team, 32 * p_.roles[at(role)].warps)};
+      stage(s, loop);
+    });
     overlays();
     resources();
     if (const Erased e = erase(p_); !e.graph) throw Broken{"P1: " + e.reason};
@@ -76,7 +80,7 @@ class Laws {
     }
     for (const Role& r : p_.roles)
       for (const Item& i : r.items)
-        if (i.stage < 0 && p_.axes[at(i.loop)].kind != AxisKind::kLoop)
+        if (i.stage < 0 && (p_.axes[at(i.loop)].kind != AxisKind::kLoop || !p_.split_of_axis(i.loop)))
           throw Broken{fmt::format("P2: a loop over {}, which is no axis of iterations", name(i.loop))};
     for (const Assumption& a : p_.assumes) {
       const int64_t extent = p_.indices[at(a.index)].extent;

@@ -320,6 +320,7 @@ class Reader {
     if (at_digit()) {
       do x.box.push_back(number(1, int64_t{1} << 31)); while (x.box.size() < 8 && by());
     }
+    x.columns = take("columns");
     if (take("pitch")) x.pitch = number(1, 1 << 16);
     double bytes = x.pitch ? static_cast<double>(x.pitch) : 8;
     for (int64_t e : x.box) bytes *= static_cast<double>(e);
@@ -460,6 +461,7 @@ class Reader {
         if (i > 0 && !by()) fail(i_, 1, "warps along rows, columns and the sum: 2x2x1");
         s.warps[i] = static_cast<int>(number(1, 32));
       }
+    if (take("team")) s.team = static_cast<int>(number(1, 1024));
     through(s, v);
   }
 

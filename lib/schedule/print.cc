@@ -68,6 +68,7 @@ struct Printer {
     else if (x.section < 0) out += std::string(" ") + layout_info(x.layout).name;
     else out += (x.over ? " over " : " ") + p.sections[at(x.section)].name + (x.step ? fmt::format(".{}", x.step) : "");
     if (!x.box.empty()) out += fmt::format(" {}", fmt::join(x.box, "x"));
+    if (x.columns) out += " columns";
     if (x.pitch) out += fmt::format(" pitch {}", x.pitch);
     if (x.swizzle) out += fmt::format(" swizzle {}", x.swizzle);
     if (x.gap) out += " gap";
@@ -91,6 +92,7 @@ struct Printer {
     if (s.unit != UnitId::kNone) out += std::string(" ") + unit_info(s.unit).name;
     if (s.swap) out += " swap";
     if (s.warps != std::array<int, 3>{1, 1, 1}) out += fmt::format(" warps {}", fmt::join(s.warps, "x"));
+    if (s.team) out += fmt::format(" team {}", s.team);
     return out + through(s);
   }
 
@@ -98,7 +100,7 @@ struct Printer {
     const Stage& s = p.stages[at(id)];
     if (s.kind == Stage::Kind::kCompute) return compute(s);
     if (s.kind == Stage::Kind::kStore)
-      return fmt::format("store {} = {} by {}", s.result, p.places[at(s.reads[0])].name, way_info(s.way).name);
+      return fmt::format("store {} = {} by {}", s.result, p.places[at(s.reads[0])].name, way_info(s.way).name) + apart(s);
     if (s.kind == Stage::Kind::kCopy) {
       const Place& to = p.places[at(s.to)];
       std::string out = fmt::format("{} = param {} [{}] : {} {}", to.name, std::get<Input>(def(to.value).op).param,
@@ -111,6 +113,11 @@ struct Printer {
     out += " over ";
     for (size_t i = 0; i < s.over.size(); i++) out += (i ? ", " : "") + axis_name(p, s.over[i]);
     return out + " by " + way_info(s.way).name + through(s);
+  }
+  std::string apart(const Stage& s) const {
+    std::string out;
+    for (const auto& [a, dim] : s.apart) out += fmt::format(" {} along {}", axis_name(p, a), dim);
+    return out;
   }
   std::string through(const Stage& s) {
     std::string out;

@@ -6,8 +6,8 @@
 
 #include <fmt/format.h>
 
-#include "mirage/ir/index_map.h"
 #include "mirage/ir/walk.h"
+#include "mirage/ir/whole.h"
 #include "schedule/words.h"
 
 namespace mirage::schedule {
@@ -22,36 +22,17 @@ namespace {
 
 constexpr int kDeepestText = 24;   // of an expression, in text that people read
 
-/// The body over whole tensors: one block, one iteration. What the loop splits stays marked, since accumulators close it.
-Graph at_full_extents(const Graph& body, const std::vector<Access>& operands) {
-  Builder b(Level::kBlock, Launch{});
-  for (NodeId n = 0; n < body.num_nodes(); n++) {
-    const Node& node = body.node(n);
-    if (const Input* in = body.form<Input>(n)) {
-      const Access& a = operands[at(in->param)];
-      if (body.dims(node.first_value).rank() != a.dims.rank()) throw Undescribed{"an operand of other dimensions than its tensor"};
-      b.add_input(in->param, {body.type(node.first_value).dtype, a.dims}, {{-1, -1, -1}, in->part.loop});
-      continue;
-    }
-    Op op = node.op;
-    if (Output* out = std::get_if<Output>(&op)) out->part = {};
-    if (Const* c = std::get_if<Const>(&op)) c->extent_of.clear();   // sizes are numbers here
-    if (Reduce* r = std::get_if<Reduce>(&op); r && r->group == b.graph().dims(node.operands[0])[r->dim]) r->group = 0;
-    const bool known = std::holds_alternative<Map>(op) || std::holds_alternative<MatMul>(op) || std::holds_alternative<Accum>(op) ||
-                       std::holds_alternative<Running>(op) || std::holds_alternative<Transpose>(op) || std::holds_alternative<Const>(op) ||
-                       std::holds_alternative<Output>(op) || (std::holds_alternative<Reduce>(op) && std::get<Reduce>(op).group == 0);
-    if (!known) throw Undescribed{fmt::format("{} in the body", form_name(op))};
-    if (!b.try_add(std::move(op), node.operands)) throw Undescribed{"a body that depends on its tiles: " + b.last_error()};
-  }
-  if (auto broken = mirage::check_laws(b.graph())) throw Undescribed{"a body that depends on its tiles: " + *broken};
-  return std::move(b).finish();
-}
-
 }  // namespace
 
 Writer::Writer(const std::string& name, const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results) {
   p.name = name;
-  p.body = at_full_extents(body, operands);
+  std::vector<Dims> dims;
+  for (const Access& a : operands) dims.push_back(a.dims);
+  Whole all = whole(body, dims);
+  if (!all.reason.empty()) throw Undescribed{all.reason};
+  p.body = std::move(all.body);
+  p.index_of = std::move(all.index_of);
+  for (int64_t extent : all.extents) p.indices.push_back({"", extent});
   for (const Access& a : operands) {
     p.params.push_back(param_of(a));
     for (size_t i = 0; a.buffer >= 0 && p.params.back().in < 0 && &operands[i] != &a; i++)
@@ -63,45 +44,6 @@ Writer::Writer(const std::string& name, const Graph& body, const std::vector<Acc
   for (const Access& a : results) p.results.push_back(param_of(a));
   phase_ = phases(p.body);
   users_ = p.body.users();
-  label();
-}
-
-/// Dimensions that are one index, joined over the whole body.
-void Writer::label() {
-  std::vector<int> first(at(p.body.num_values()) + 1, 0);
-  for (ValueId v = 0; v < p.body.num_values(); v++) first[at(v) + 1] = first[at(v)] + p.body.dims(v).rank();
-  std::vector<int> parent(at(first.back()));
-  std::iota(parent.begin(), parent.end(), 0);
-  const auto root = [&](int x) { while (parent[at(x)] != x) x = parent[at(x)] = parent[at(parent[at(x)])]; return x; };
-  const auto join = [&](int x, int y) { parent[at(root(x))] = root(y); };
-  for (const Node& node : p.body.nodes()) {
-    if (node.first_value < 0) continue;
-    std::vector<Type> types;
-    for (ValueId v : node.operands) types.push_back(p.body.type(v));
-    const IndexMap map = index_map(node.op, types);
-    int summed = -1;
-    for (size_t k = 0; k < map.operands.size(); k++)
-      for (size_t d = 0; d < map.operands[k].size(); d++) {
-        const DimLink& link = map.operands[k][d];
-        const int here = first[at(node.operands[k])] + static_cast<int>(d);
-        if (link.kind == DimLink::Kind::kAligned) join(here, first[at(node.first_value)] + link.dim);
-        if (link.kind != DimLink::Kind::kSummed) continue;
-        if (summed >= 0) join(here, summed);
-        summed = here;
-      }
-  }
-  std::map<int, IndexId> ids;
-  for (ValueId v = 0; v < p.body.num_values(); v++) {
-    std::vector<IndexId> of;
-    for (int d = 0; d < p.body.dims(v).rank(); d++) {
-      const int64_t extent = p.body.dims(v)[d];
-      if (extent == 1) { of.push_back(-1); continue; }
-      const auto [it, is_new] = ids.try_emplace(root(first[at(v)] + d), static_cast<IndexId>(p.indices.size()));
-      if (is_new) p.indices.push_back({"", extent});
-      of.push_back(it->second);
-    }
-    p.index_of.push_back(std::move(of));
-  }
 }
 
 IndexId Writer::find(const std::string& name) const {

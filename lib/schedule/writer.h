@@ -70,7 +70,6 @@ class Writer {
 
  private:
   void assume(const Assumption&);
-  void label();
   void add_places(int work);
   PlaceId place_of(ValueId v) const;
   int uses(ValueId v) const;

@@ -134,7 +134,7 @@ TEST_CASE("rows that the last iteration lacks are not accumulated", "[bugs]") {
 )", {128, 2, 1, false});
   REQUIRE(p.plan);
   CHECK(has(p.text, "accumulate_tile<kThreads, Max>"));
-  CHECK(has(p.text, "left0_0, 1, "));   // masked by what exists
+  CHECK(has(p.text, "left_k, 1, "));   // masked by what exists
 }
 
 TEST_CASE("a float32 contraction of an operand that tensor cores padded has room for the padding", "[bugs]") {
@@ -176,7 +176,7 @@ TEST_CASE("one dimension split by grid and loop, ragged", "[bugs]") {
   output 0 %1 : f32
 }
 )", {128, 2, 1, false});
-  CHECK((!single.plan || has(single.text, "left0_0")));   // an empty iteration adds nothing, exp(0) least of all
+  CHECK((!single.plan || has(single.text, "left_k")));   // an empty iteration adds nothing, exp(0) least of all
   Planned1 late = plan_call(R"(kernel k {
   %0 = input 0 : f16[5]
   %1 = call grid(2,1,1) loop(2) (%0) {
@@ -201,6 +201,43 @@ TEST_CASE("one dimension split by grid and loop, ragged", "[bugs]") {
 }
 )", {128, 2, 1, false});
   CHECK_FALSE(unseen.plan);
+}
+
+TEST_CASE("blocks that store parts of a sum have no law, but a program that is emitted", "[bugs]") {
+  const Planned1 p = plan_call(R"(kernel k {
+  %0 = input 0 : f16[16,500]
+  %1 = input 1 : f16[500,64]
+  %2 = call grid(2,4,1) loop(4) (%0, %1) {
+    %0 = input 0 grid(1,-,-) loop(1) : f16[16,64]
+    %1 = input 1 grid(0,1,-) loop(0) : f16[64,16]
+    %2 = matmul %0 %1
+    %3 = accum.sum %2
+    output 0 %3 grid(0,1,-) : f32
+  }
+  output 0 %2 : f32
+}
+)", {128, 2, 2, true});
+  REQUIRE(p.plan);
+  CHECK(has(p.text, "const int left_k = clip(500 - (block_x * int64_t(256) + it * int64_t(64)), 64);"));
+  CHECK(has(p.text, "((f32*)out0 + 0 + (block_x * int64_t(16)) * 64 + (block_y * int64_t(16)) * 1, "));
+}
+
+TEST_CASE("a body whose meaning depends on its tiles is no block kernel", "[bugs]") {
+  // An operand that is the same for every tile of an index that another has in full: programs have no word for it.
+  const Planned1 p = plan_call(R"(kernel k {
+  %0 = input 0 : f16[32,64]
+  %1 = input 1 : f16[8,64]
+  %2 = call grid(4,1,1) loop(1) (%0, %1) {
+    %0 = input 0 grid(0,-,-) loop(-) : f16[8,64]
+    %1 = input 1 grid(-,-,-) loop(-) : f16[8,64]
+    %2 = add %0 %1
+    output 0 %2 grid(0,-,-) : f16
+  }
+  output 0 %2 : f16
+}
+)", {128, 1, 1, false});
+  CHECK_FALSE(p.plan);
+  CHECK(has(p.reason, "depends on its tiles"));
 }
 
 TEST_CASE("a running softmax that is no chain in registers has its layouts solved, too", "[bugs]") {

@@ -118,6 +118,9 @@ TEST_CASE("the check compiles with warnings as errors, the header as C99, the Py
   std::vector<std::string> argv = nvcc_check_arguments("demo", target);
   argv.insert(argv.begin(), {tools().nvcc, "-Werror", "all-warnings", "-Xcompiler", "-Wall,-Wextra,-Werror"});
   CHECK(run(argv, folder).empty());
+  const ProcessResult without_gpu = run_process({"env", "CUDA_VISIBLE_DEVICES=", "./demo_check"}, folder.string());
+  CHECK(without_gpu.exit_code == 7);
+  CHECK(without_gpu.output.rfind("demo: not tried: there is no NVIDIA GPU here, or no driver that fits: ", 0) == 0);
   std::ofstream(folder / "use.c") << "#include \"demo.h\"\n#include \"demo.h\"\nint main(void) { demo_dims d = {sizeof(demo_dims), 0}; "
                                      "return demo_supported(0, &d) == demo_SUCCESS; }\n";
   std::ofstream(folder / "use_cuda.c")

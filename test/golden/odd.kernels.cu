@@ -65,11 +65,10 @@ __global__ void __launch_bounds__(512, 1) odd_k0_block(const void* __restrict__ 
   const T2 t2{(f16*)(smem + 104960)};
   using T3 = Parts<Sum, 8, 1, 32, 8, 12>;
   const T3 t3{(float*)(smem + 0)};
-  const int block_x = block_id() % 84, block_y = block_id() / 84 % 1, block_z = block_id() / 84;
-  (void)block_x, (void)block_y, (void)block_z;
-  const int left1_1 = clip(333 - (block_x * int64_t(4)), 4);
-  const int left2_0 = clip(333 - (block_x * int64_t(4)), 4);
-  load_tile<kThreads, 8>(t2, (const f16*)in2 + 0 + (block_x * int64_t(4)) * 1, 0, 0, 1, 1, left2_0);
+  const int block_x = block_id() % 84;
+  (void)block_x;
+  const int left_n = clip(333 - (block_x * int64_t(4)), 4);
+  load_tile<kThreads, 8>(t2, (const f16*)in2 + 0 + (block_x * int64_t(4)) * 1, 0, 0, 1, 1, left_n);
   TensorContract<T0, T1, 2, 1, 8> acc3;
   acc3.clear();
   const int begin = 0, end = 4;
@@ -80,12 +79,12 @@ __global__ void __launch_bounds__(512, 1) odd_k0_block(const void* __restrict__ 
   for (int s = 0; s < 4; s++) {
     if (s < iterations) {
       { const int it = rotate(s); (void)it;
-        const int left0_1 = clip(1000 - (it * int64_t(256)), 256);
-        load_tile<kThreads, 16>(T0{(f16*)(smem + 0 + s * 16896)}, (const f16*)in0 + 0 + (block_y * int64_t(17)) * 1000 + (it * int64_t(256)) * 1, 0, 1000, 1, 17, left0_1);
+        const int left_k = clip(1000 - (it * int64_t(256)), 256);
+        load_tile<kThreads, 16>(T0{(f16*)(smem + 0 + s * 16896)}, (const f16*)in0 + 0 + (it * int64_t(256)) * 1, 0, 1000, 1, 17, left_k);
       }
       { const int it = rotate(s); (void)it;
-        const int left1_0 = clip(1000 - (it * int64_t(256)), 256);
-        load_tile<kThreads, 2>(T1{(f16*)(smem + 84480 + s * 4096)}, (const f16*)in1 + 0 + (it * int64_t(256)) * 333 + (block_x * int64_t(4)) * 1, 0, 333, 1, left1_0, left1_1);
+        const int left_k = clip(1000 - (it * int64_t(256)), 256);
+        load_tile<kThreads, 2>(T1{(f16*)(smem + 84480 + s * 4096)}, (const f16*)in1 + 0 + (it * int64_t(256)) * 333 + (block_x * int64_t(4)) * 1, 0, 333, 1, left_k, left_n);
       }
     }
     copy_commit();
@@ -96,30 +95,28 @@ __global__ void __launch_bounds__(512, 1) odd_k0_block(const void* __restrict__ 
     if (iteration + 4 < iterations) {
       const int next = slot + 4 < 5 ? slot + 4 : slot + 4 - 5;
       { const int it = rotate(iteration + 4); (void)it;
-        const int left0_1 = clip(1000 - (it * int64_t(256)), 256);
-        load_tile<kThreads, 16>(T0{(f16*)(smem + 0 + next * 16896)}, (const f16*)in0 + 0 + (block_y * int64_t(17)) * 1000 + (it * int64_t(256)) * 1, 0, 1000, 1, 17, left0_1);
+        const int left_k = clip(1000 - (it * int64_t(256)), 256);
+        load_tile<kThreads, 16>(T0{(f16*)(smem + 0 + next * 16896)}, (const f16*)in0 + 0 + (it * int64_t(256)) * 1, 0, 1000, 1, 17, left_k);
       }
       { const int it = rotate(iteration + 4); (void)it;
-        const int left1_0 = clip(1000 - (it * int64_t(256)), 256);
-        load_tile<kThreads, 2>(T1{(f16*)(smem + 84480 + next * 4096)}, (const f16*)in1 + 0 + (it * int64_t(256)) * 333 + (block_x * int64_t(4)) * 1, 0, 333, 1, left1_0, left1_1);
+        const int left_k = clip(1000 - (it * int64_t(256)), 256);
+        load_tile<kThreads, 2>(T1{(f16*)(smem + 84480 + next * 4096)}, (const f16*)in1 + 0 + (it * int64_t(256)) * 333 + (block_x * int64_t(4)) * 1, 0, 333, 1, left_k, left_n);
       }
     }
     copy_commit();
     const int it = rotate(iteration);
     (void)it;
     const T0 t0{(f16*)(smem + 0 + slot * 16896)};
-    const int left0_1 = clip(1000 - (it * int64_t(256)), 256);
-    (void)left0_1;
     const T1 t1{(f16*)(smem + 84480 + slot * 4096)};
-    const int left1_0 = clip(1000 - (it * int64_t(256)), 256);
-    (void)left1_0;
+    const int left_k = clip(1000 - (it * int64_t(256)), 256);
+    (void)left_k;
     acc3.add(t0, t1);
   }
   copy_wait<0>();
   barrier();
   acc3.finish([&](int part, int b, int i, int j, float v) { t3.put(part, b, i, j, v); });
   barrier();
-  store_tile<kThreads, 1, 1, 17, 4, false>((f16*)out0 + 0 + (block_y * int64_t(17)) * 333 + (block_x * int64_t(4)) * 1, 0, 333, 1, 17, clip(333 - (block_x * int64_t(4)), 4), 0, 1, [&](auto w, int b, int r, int c) { (void)w, (void)b, (void)r, (void)c; const auto v2 = t2.read(w, 0, 0, c); const auto v4_1 = t3.read(w, 0, r, c); const auto v5_2 = mo::add(v2, v4_1); const auto v6_3 = mo::max(v5_2, mo::constant(0.0f)); return v6_3; });
+  store_tile<kThreads, 1, 1, 17, 4, false>((f16*)out0 + 0 + (block_x * int64_t(4)) * 1, 0, 333, 1, 17, left_n, 0, 1, [&](auto w, int b, int r, int c) { (void)w, (void)b, (void)r, (void)c; const auto v2 = t2.read(w, 0, 0, c); const auto v4_1 = t3.read(w, 0, r, c); const auto v5_2 = mo::add(v2, v4_1); const auto v6_3 = mo::max(v5_2, mo::constant(0.0f)); return v6_3; });
 }
 
 }  // namespace mirage_odd

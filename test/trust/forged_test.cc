@@ -67,7 +67,8 @@ CompileResult compile_with(const Honest& h, const Options& o) {
 }  // namespace
 
 TEST_CASE("whatever a lock or cache entry says, the kernels that come out are right", "[forged]") {
-  const uint64_t count = std::getenv("MIRAGE_FULL") ? 1000 : 10,
+  const char* part = std::getenv("MIRAGE_FORGERIES");   // of a full run, from MIRAGE_SEED on
+  const uint64_t count = part ? std::strtoull(part, nullptr, 10) : std::getenv("MIRAGE_FULL") ? 1000 : 10,
                  first = std::getenv("MIRAGE_SEED") ? std::strtoull(std::getenv("MIRAGE_SEED"), nullptr, 10) : 1;
   namespace fs = std::filesystem;
   const fs::path folder = fs::temp_directory_path() / fmt::format("mirage_forged.{}", getpid());

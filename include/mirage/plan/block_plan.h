@@ -1,5 +1,5 @@
-// BlockPlan: how one block graph runs. Tiles in shared memory, the loads that fill them, and steps between barriers. Read by
-// codegen/kernels/block.cc, made by plan/block/block.cc.
+// BlockPlan: how one block graph runs. Tiles in shared memory, the loads that fill them, and steps between barriers. Made by
+// plan/block/block.cc, told as a program by schedule/describe_block.cc, which is what is emitted.
 //
 // Values are seen as matrices with at most one batch dimension: (b, r, c) = (the one leading dimension above 1, second last, last). Maps
 // are not stored: every consumer evaluates the region of maps above it per element (the thread graphs of OSDI'25 section 4.2), reading
@@ -69,7 +69,6 @@ struct Step {
   // kReduce
   int dim3 = 2;                      ///< reduced dimension: 0 b, 1 r, 2 c
   int group = 32;                    ///< threads per result
-  int width = 1;                     ///< kReduce, kFill: neighbouring elements that a thread evaluates together
 };
 
 struct BlockPlan {

@@ -1,4 +1,4 @@
-// Plans as programs: what a strategy decided, in the language of schedules. Read only; emitters still read the plans.
+// Plans as programs: what a strategy decided, in the language of schedules.
 #pragma once
 #include <optional>
 #include <string>
@@ -12,6 +12,9 @@ namespace mirage::schedule {
 /// The program of a kernel's plan, which obeys the laws, or one sentence why the language has none for it yet.
 struct Described { std::optional<KernelProgram> program; std::string reason; };
 Described describe(const KernelPlan&, const Target&);
+
+/// The same of a plan whose kernel is emitted from its program, whether or not its text could be read back.
+KernelProgram program_of(const KernelPlan&);
 
 /// The plan that a program describes: describe(*plan.plan) is the program, but for names. Its operands are in buffers of their own, those
 /// of params first, in their order, then second parts, then those of results. Or why there is none: the law that the program breaks, what

@@ -113,6 +113,7 @@ struct Place {
   DType dtype = DType::kF32;
   /// Elements of one owner (registers: of one warp, or warpgroup in wgmma's layouts); empty: what a thread works on at a time.
   std::vector<int64_t> box;
+  bool columns = false;                 ///< its lines are columns
   LayoutId layout = LayoutId::kItems;
   int section = -1, step = 0;
   int64_t pitch = 0;                    ///< bytes from one line (the last dimension of box) to the next; 0: no gaps
@@ -134,12 +135,16 @@ struct Stage {
   UnitId unit = UnitId::kNone;          ///< kCompute
   bool swap = false;                    ///< kCompute: the second operand takes the side with more rows
   std::array<int, 3> warps{1, 1, 1};    ///< kCompute: all of a block that divide its rows, columns and sum, if they make it together
+  /// kCompute: threads along the columns of a product on float32 units; threads that share a result of a reduction
+  int team = 0;
   PathId path = PathId::kLd;            ///< kCopy
   int ahead = 0;                        ///< kCopy: uses of its slots (registers: iterations) before it is needed
   bool evict_first = false, multicast = false;   ///< kCopy: of L2; to all blocks of the cluster, each its part
   bool rides = false;                   ///< kCopy: the barrier of another copy of its role counts its bytes
   WayId way = WayId::kShared;           ///< kFold, kStore
   int result = -1;                      ///< kStore
+  /// kStore: blocks along an axis of the grid have a part of a sum each, and put them one behind another along a dimension of the result.
+  std::vector<std::pair<AxisId, int>> apart;
 };
 
 /// A stage, or (stage -1) a loop over an axis.
@@ -194,9 +199,14 @@ struct Barriers {
 struct Derived {
   /// Bytes from the start of shared memory; of the first owner and slot. place_at -1: not in shared memory.
   std::vector<int64_t> section_at, place_at;
-  std::vector<int64_t> slot_bytes;             ///< per section
+  std::vector<int64_t> slot_bytes, section_bytes;   ///< per section; of all its owners and slots
   int64_t smem_bytes = 0, slots_bytes = 0;     ///< of a block; in device memory
   std::vector<Barriers> barriers;
+  /// Per place, the section where its readers find it: its own, or that which a fold brings it to, or a stage that makes nothing else; -1:
+  /// registers.
+  std::vector<int> home;
+  /// Per stage: all that run it meet ahead of it, because it reads what others have made since they met last, or replaces what others read.
+  std::vector<bool> meets;
   int threads = 0, cluster = 1;
   int64_t blocks = 1;                          ///< of the grid
   int launch_registers = 0;                    ///< that a thread can have as launched
@@ -204,6 +214,8 @@ struct Derived {
   std::vector<int> registers;                  ///< and what mma.sync reads of shared memory at a time: what a compiler takes, within 64
 };
 Derived derive(const KernelProgram&);
+/// Whether a stage only moves what it reads, from registers to where its readers find it, or names it anew where it is.
+bool is_move(const KernelProgram&, const Derived&, const Stage&);
 
 /// nullopt if the program obeys the laws, else "P3: ..." (docs/schedule.md lists them).
 std::optional<std::string> check_laws(const KernelProgram&, const Target&);

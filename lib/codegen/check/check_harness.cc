@@ -167,7 +167,7 @@ static void print_json_error(const char* what) {
 // 8: the library is wrong; 7: it cannot be tried here.
 static void fail(const char* what, int code = 8) {
   if (g_options.json) print_json_error(what);
-  else std::printf("%s: FAILED: %s\n", kName, what);
+  else std::printf(code == 7 ? "%s: not tried: %s\n" : "%s: FAILED: %s\n", kName, what);
   std::fflush(stdout);
   std::exit(code);
 }
@@ -445,7 +445,8 @@ int main(int argc, char** argv) {
     }
   }
   int device = 0;
-  if (const cudaError_t error = cudaGetDevice(&device); error != cudaSuccess) fail(cudaGetErrorString(error), 7);
+  if (const cudaError_t error = cudaGetDevice(&device); error != cudaSuccess)
+    fail((std::string("there is no NVIDIA GPU here, or no driver that fits: ") + cudaGetErrorString(error)).c_str(), 7);
   status(supported(device), "this device", 7);
   cudaStream_t stream;
   cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");

@@ -1,5 +1,6 @@
-// Emits a graph-defined kernel from its BlockPlan: thin text that names tiles, loads and steps and calls the device library. Every
-// element-wise region becomes one lambda.
+// Emits a block kernel from its program (docs/schedule.md): tiles in shared memory that all warps of a block, or one of them, fill,
+// multiply and reduce. A function for each kind of stage; where tiles lie and where a block meets is derived. Every elementwise expression
+// becomes one lambda.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,26 +11,32 @@
 #include "mirage/codegen/module.h"
 #include "mirage/ir/walk.h"
 #include "mirage/plan/block_plan.h"
+#include "mirage/schedule/describe.h"
+#include "mirage/support/assert.h"
+#include "mirage/support/round.h"
 
-namespace mirage {
+namespace mirage::schedule {
 namespace {
 
-constexpr const char* kIndexNames[3] = {"b", "r", "c"};
+using Index3 = std::array<std::string, 3>;
+
+size_t at(int i) { return static_cast<size_t>(i); }
 
 class BlockEmitter {
  public:
-  explicit BlockEmitter(const BlockPlan& p)
-      : p_(p),
-        g_(p.body),
-        narrow_(std::all_of(p.results.begin(), p.results.end(), [](const Access& a) { return dtype_bytes(a.dtype) == 2; })) {}
+  BlockEmitter(const KernelProgram& p, const Derived& d) : p_(p), d_(d), g_(p.body), phase_(phases(p.body)), tiles_(p.sections.size()) {
+    narrow_ = std::all_of(p.results.begin(), p.results.end(), [](const Param& x) { return dtype_bytes(x.dtype) == 2; });
+    divide_stages();
+    for (const Stage& s : p.stages) name_tiles(s);
+  }
 
   std::string body() {
     declare_tiles();
-    if (p_.cluster > 1) line("cluster_arrive();");
-    declare_places();
-    invariant_phase();
-    loop_phase();
-    after_phase();
+    if (d_.cluster > 1) line("cluster_arrive();");
+    declare_block();
+    before_loop();
+    if (loop_) loop();
+    for (const Stage* s : after_) run(*s);
     return std::move(out_);
   }
 
@@ -38,534 +45,721 @@ class BlockEmitter {
   void line(fmt::format_string<T...> f, T&&... args) {
     out_ += indent_ + fmt::format(f, std::forward<T>(args)...) + "\n";
   }
-  const SmemTile& tile(int t) const { return p_.tiles[static_cast<size_t>(t)]; }
-  size_t at(ValueId v) const { return static_cast<size_t>(v); }
-  std::string pointer(int param, bool result) const { return fmt::format("{}{}", result ? "out" : "in", param); }
+  template <class... T>
+  void open(fmt::format_string<T...> f, T&&... args) {
+    line(f, std::forward<T>(args)...);
+    indent_ += "  ";
+  }
+  void close() {
+    indent_.resize(indent_.size() - 2);
+    line("}}");
+  }
 
-  // ---- tiles
-  static std::string parts_fn(ReduceFn fn) { return fn == ReduceFn::kSum ? "Sum" : "Max"; }
-  void declare_tiles() {
-    for (size_t i = 0; i < p_.tiles.size(); i++) {
-      const SmemTile& t = p_.tiles[i];
-      if (t.bytes == 0 || is_exchange(static_cast<int>(i))) continue;
-      if (t.kind == SmemTile::Kind::kParts) {
-        line("using T{} = Parts<{}, {}, {}, {}, {}, {}>;", i, parts_fn(t.fn), t.parts, t.extent[0], t.extent[1], t.extent[2], t.ld);
-        line("const T{0} {1}{0}{{(float*)(smem + {2})}};", i, shared_result(static_cast<int>(i)) ? "p" : "t", t.offset);
-      } else {
-        line("using T{} = Tile<{}, {}, {}, {}, {}, {}, {}>;", i, element_type(t), t.extent[0], t.extent[1], t.extent[2], t.col, t.ld,
-             t.swizzle);
-        if (t.stages == 1 && !in_loop(static_cast<int>(i)))
-          line("const T{0} t{0}{{({1}*)(smem + {2}{3})}};", i, element_type(t), t.offset, warp_offset(t));
+  // ---- stages
+  const Place& place(PlaceId x) const { return p_.places[at(x)]; }
+  /// In front of the loop, in it, and behind it; without one, what is stored comes behind it.
+  void divide_stages() {
+    for (const Item& i : p_.roles[0].items) {
+      if (i.stage < 0) {
+        loop_ = &i;
+        for (int s : i.body) inside_.push_back(&p_.stages[at(s)]);
+        continue;
+      }
+      const Stage& s = p_.stages[at(i.stage)];
+      (loop_ || !after_.empty() || s.kind == Stage::Kind::kStore ? after_ : before_).push_back(&s);
+    }
+    for (const Stage& s : p_.stages) if (s.to >= 0) maker_.emplace(s.to, &s);
+    for (const Axis& a : p_.axes) if (a.kind == AxisKind::kWarp) warps_ = a.extent;
+    for (const Stage* s : inside_) if (makes<Running>(*s) && place(s->to).section < 0) running_ = s;
+    for (const Split& s : p_.splits) if (s.reduced) chunks_ = chunks(s), rotated_ = s.rotated;
+  }
+  const Node& def(const Stage& s) const { return g_.def(place(s.to).value); }
+  /// Whether it makes its value, and does not only convert it to another place.
+  bool makes(const Stage& s) const {
+    return s.kind == Stage::Kind::kCompute &&
+           std::none_of(s.reads.begin(), s.reads.end(), [&](PlaceId x) { return place(x).value == place(s.to).value; });
+  }
+  template <class Form> bool makes(const Stage& s) const { return makes(s) && std::holds_alternative<Form>(def(s).op); }
+  bool is_inside(const Stage& s) const { return std::find(inside_.begin(), inside_.end(), &s) != inside_.end(); }
+  bool is_softmax(const Stage& s) const { return running_ && is_inside(s); }
+  /// Whether the loop adds up in registers what the stage makes. Sums of a softmax's weights come with its results.
+  bool accumulates(const Stage& s) const {
+    return makes<Accum>(s) && place(s.to).section < 0 && is_inside(s) && (!running_ || s.unit != UnitId::kNone);
+  }
+  /// Whether anything is emitted for it alone: not what its readers evaluate themselves.
+  bool is_step(const Stage& s) const {
+    if (s.kind == Stage::Kind::kStore) return true;
+    if (s.kind != Stage::Kind::kCompute || d_.home[at(s.to)] < 0 || is_move(p_, d_, s)) return false;
+    return !is_softmax(s) || accumulates(s);
+  }
+  /// The product or reduction that a stage computes; -1: it has none.
+  ValueId sum_of(const Stage& s) const {
+    if (!makes(s)) return -1;
+    ValueId v = place(s.to).value;
+    if (std::holds_alternative<Accum>(g_.def(v).op) && place(s.to).section < 0) v = g_.def(v).operands[0];
+    return s.unit != UnitId::kNone || g_.def_form<Reduce>(v) ? v : -1;
+  }
+  int degree(const Stage& s) const {
+    const Accum* a = std::get_if<Accum>(&def(s).op);
+    return a ? a->degree : 0;
+  }
+  ReduceFn fn_of(ValueId v) const {
+    if (const auto* r = g_.def_form<Reduce>(v)) return r->fn;
+    if (const auto* a = g_.def_form<Accum>(v)) return a->fn;
+    return g_.def_form<Running>(v) ? ReduceFn::kMax : ReduceFn::kSum;
+  }
+
+  // ---- tiles: what lies in a section, as the device library sees it
+  struct Tile {
+    const Place* place = nullptr;
+    ValueId value = -1;
+    bool is_sum = false;        // partial results
+    bool in_loop = false;       // copied there
+    bool is_exchange = false;   // where the blocks of a cluster send theirs
+    bool is_part = false;       // every block of a cluster has a part of it
+    bool tf32 = false;
+  };
+  void holds(int section, const Place& x, ValueId v) {
+    if (section < 0 || tiles_[at(section)].place) return;
+    tiles_[at(section)].place = &x;
+    tiles_[at(section)].value = v;
+  }
+  void name_tiles(const Stage& s) {
+    if (s.to >= 0) holds(place(s.to).section, place(s.to), place(s.to).value);
+    for (PlaceId x : s.through) holds(place(x).section, place(x), place(x).value);
+    if (s.kind == Stage::Kind::kCopy) tiles_[at(place(s.to).section)].in_loop = is_inside(s);
+    if (sum_of(s) >= 0 && d_.home[at(s.to)] >= 0) tiles_[at(d_.home[at(s.to)])].is_sum = true;
+    if (accumulates(s) && d_.cluster > 1) tiles_[at(d_.home[at(s.to)])].is_part = true;
+    if (s.way == WayId::kExchange) tiles_[at(place(s.through.back()).section)].is_exchange = true;
+    for (PlaceId x : s.reads) {
+      const int home = d_.home[at(x)];
+      if (home < 0) continue;
+      if (s.kind == Stage::Kind::kFold || is_move(p_, d_, s)) {
+        if (place(x).section < 0) tiles_[at(home)].is_sum = true, tiles_[at(home)].value = place(x).value;
+      } else if (s.unit == UnitId::kSyncTf32 && place(x).section >= 0 && place(x).dtype == DType::kF32) {   // made for the unit
+        const Stage& made = *maker_.at(x);
+        if (made.kind == Stage::Kind::kCompute && !makes<Running>(made)) tiles_[at(home)].tf32 = true;
       }
     }
   }
-
-  static const char* element_type(const SmemTile& t) { return t.tf32 ? "tf32" : cuda_type(t.dtype); }
-  bool in_loop(int t) const {
-    for (const Load& l : p_.loads) if (l.tile == t && l.in_loop) return true;
-    return false;
+  const Tile& tile(int section) const { return tiles_[at(section)]; }
+  int section_of(const Stage& s) const { return d_.home[at(s.to)]; }
+  std::string name(int section) const { return p_.sections[at(section)].name.substr(1); }
+  std::string name(const Stage& s) const { return name(section_of(s)); }
+  int64_t copies(int section) const { return p_.sections[at(section)].owners; }
+  /// With its padding.
+  Extent3 padded(int section) const {
+    const Place& x = *tile(section).place;
+    const int64_t batches = extent(tile(section).value)[0], length = x.box.back(), lines = x.box[x.box.size() - 2] / batches;
+    return x.columns ? Extent3{batches, length, lines} : Extent3{batches, lines, length};
   }
-  bool is_exchange(int t) const {
-    for (const Step& s : p_.steps) if (s.exchange == t) return true;
-    return false;
+  static int64_t pitch(const Place& x) { return x.pitch ? x.pitch / dtype_bytes(x.dtype) : x.box.back(); }
+  static const char* fn_name(ReduceFn fn) { return fn == ReduceFn::kSum ? "Sum" : "Max"; }
+  const char* element_type(int section) const { return tile(section).tf32 ? "tf32" : cuda_type(tile(section).place->dtype); }
+  std::string parts_type(int section, int64_t parts) const {
+    const Extent3 e = padded(section);
+    return fmt::format("Parts<{}, {}, {}, {}, {}, {}>", fn_name(fn_of(tile(section).value)), parts, e[0], e[1], e[2],
+                       pitch(*tile(section).place));
   }
-  std::string warp_offset(const SmemTile& t) const { return t.copies > 1 ? fmt::format(" + warp_id() * {}", t.bytes / t.copies) : ""; }
-  /// Whether tile t is accumulated by every block of the cluster for its share of the loop.
-  bool shared_result(int t) const {
-    if (p_.cluster > 1) for (const Step& s : p_.steps) if (s.tile == t && s.accumulates) return true;
-    return false;
-  }
-
-  // ---- where this block's tiles start and how much of them exists
-  void declare_places() {
-    const Launch& l = g_.launch();
-    // a cluster works on one block of the graph
-    const std::string id = p_.cluster > 1 ? fmt::format("block_id() / {}", p_.cluster) : "block_id()";
-    line("const int block_x = {3} % {0}, block_y = {3} / {0} % {1}, block_z = {3} / {2};", l.grid[0], l.grid[1], l.grid[0] * l.grid[1], id);
-    line("(void)block_x, (void)block_y, (void)block_z;");
-    for (NodeId n : g_.inputs()) {
-      const Input& in = *g_.form<Input>(n);
-      for (int d = 0; d < g_.dims(g_.node(n).first_value).rank(); d++)
-        if (ragged(n, d) && in.part.loop != d) line("const int {} = {};", existing_name(n, d), existing_text(n, d));
+  void declare_tiles() {
+    for (int s = 0; s < static_cast<int>(tiles_.size()); s++) {
+      const Tile& t = tile(s);
+      if (!t.place || t.is_exchange) continue;
+      if (t.is_sum) {
+        line("using T{} = {};", name(s), parts_type(s, t.place->box.size() > 2 ? t.place->box[0] : 1));
+        line("const T{0} {1}{0}{{(float*)(smem + {2})}};", name(s), t.is_part ? "p" : "t", d_.section_at[at(s)]);
+        continue;
+      }
+      const Extent3 e = padded(s);
+      line("using T{} = Tile<{}, {}, {}, {}, {}, {}, {}>;", name(s), element_type(s), e[0], e[1], e[2], t.place->columns, pitch(*t.place),
+           t.place->swizzle > 0);
+      if (!t.in_loop) line("const T{0} t{0}{{({1}*)(smem + {2}{3})}};", name(s), element_type(s), d_.section_at[at(s)], of_warp(s));
     }
   }
-  bool ragged(NodeId n, int d) const {
-    for (const Existing& e : p_.existing[at(g_.node(n).first_value)]) if (e.input == n && e.dim == d) return true;
-    return false;
+  /// Behind the address of a section, which of its owners' it is.
+  std::string of_warp(int section) const {
+    return copies(section) > 1 ? fmt::format(" + warp_id() * {}", d_.section_bytes[at(section)] / copies(section)) : "";
   }
-  static std::string existing_name(NodeId n, int d) { return fmt::format("left{}_{}", n, d); }
-  std::string existing_text(NodeId n, int d) const {
-    const Input& in = *g_.form<Input>(n);
-    return fmt::format("clip({} - ({}), {})", p_.operands[static_cast<size_t>(in.param)].dims[d],
-                       start_text(in.part, d, g_.dims(g_.node(n).first_value)[d], in.part.loop == d), g_.dims(g_.node(n).first_value)[d]);
-  }
-  /// First element along dimension d of this block's (and, if `looped`, iteration's) tile.
-  std::string start_text(const Partition& part, int d, int64_t tile_extent, bool looped) const {
-    std::string s;
-    for (size_t a = 0; a < 3; a++)
-      if (part.grid[a] == d)
-        s += fmt::format("{}block_{} * int64_t({})", s.empty() ? "" : " + ", "xyz"[a], tile_extent * (looped ? g_.launch().loop : 1));
-    if (looped) s += fmt::format("{}it * int64_t({})", s.empty() ? "" : " + ", tile_extent);
-    return s.empty() ? "0" : s;
-  }
-  /// Text for how many elements of value v exist along index k (0 b, 1 r, 2 c).
-  std::string existing(ValueId v, size_t k) const {
-    const Existing& e = p_.existing[at(v)][k];
-    return e.input >= 0 ? existing_name(e.input, e.dim) : std::to_string(p_.extent_of[at(v)][k]);
+  std::string in_slot(int section, const std::string& slot) const {
+    return fmt::format(" + {} * {}", slot, d_.section_bytes[at(section)] / copies(section) / p_.sections[at(section)].slots);
   }
 
-  // ---- loads
-  void load(const Load& l, const std::string& dst) {
-    const Input& in = *g_.form<Input>(l.input);
-    const Access& a = p_.operands[static_cast<size_t>(in.param)];
-    const SmemTile& t = tile(l.tile);
-    const ValueId v = g_.node(l.input).first_value;
-    const Dims& dims = g_.dims(v);
-    std::string from = fmt::format("(const {}*){} + {}", cuda_type(a.dtype), pointer(in.param, false), a.offset);
+  // ---- values as matrices: what of a tile there is, and where it begins
+  int64_t tile_of(IndexId i) const {
+    const Split* s = i < 0 ? nullptr : p_.split_of(i);
+    return i < 0 ? 1 : s ? s->tile : p_.indices[at(i)].extent;
+  }
+  Dims tile_dims(ValueId v) const {
+    Dims out = g_.dims(v);
+    for (int d = 0; d < out.rank(); d++) out[d] = tile_of(p_.index_of[at(v)][at(d)]);
+    return out;
+  }
+  Extent3 extent(ValueId v) const {
+    const Dims dims = tile_dims(v);
+    Extent3 out{1, 1, 1};
+    for (int k = 0; k < 3; k++) if (const int d = dim_of(dims, k); d >= 0) out[at(k)] = dims[d];
+    return out;
+  }
+  /// Whether a tile of it may have fewer elements than the others, or none.
+  bool is_ragged(const Split& s) const {
+    const int64_t parts = s.reduced && p_.axes[at(s.over[0])].kind == AxisKind::kGrid ? chunks(s) * p_.axes[at(s.over[0])].extent : 1;
+    return p_.indices[at(s.index)].extent % (s.tile * parts) != 0;
+  }
+  std::string left(const Split& s) const { return "left_" + p_.indices[at(s.index)].name; }
+  void declare_left(const Split& s) {
+    line("const int {} = clip({} - ({}), {});", left(s), p_.indices[at(s.index)].extent, start(s.index), s.tile);
+  }
+  /// First element of an index that this block, and where the loop takes tiles of it, this iteration has; "0" if it has all.
+  std::string start(IndexId i) const {
+    const Split* s = i < 0 ? nullptr : p_.split_of(i);
+    if (!s || s->over.empty()) return "0";
+    std::string out;
+    if (const Axis& a = p_.axes[at(s->over[0])]; a.kind == AxisKind::kGrid)
+      out = fmt::format("block_{} * int64_t({})", a.name, s->tile * (s->reduced ? chunks(*s) : 1));
+    return s->reduced ? fmt::format("{}{}it * int64_t({})", out, out.empty() ? "" : " + ", s->tile) : out;
+  }
+  std::vector<std::string> starts(const std::vector<IndexId>& of) const {
+    std::vector<std::string> out;
+    for (IndexId i : of) out.push_back(start(i));
+    return out;
+  }
+  /// Tiles of a reduced index that a block, or the blocks of a cluster, take.
+  int64_t chunks(const Split& s) const {
+    const Axis& a = p_.axes[at(s.over[0])];
+    return a.kind == AxisKind::kGrid ? a.each : ceil_div(p_.indices[at(s.index)].extent, s.tile);
+  }
+  /// How many elements of value v there are along b, r or c.
+  std::string existing(ValueId v, int k) const {
+    const int d = dim_of(tile_dims(v), k);
+    const IndexId i = d < 0 ? -1 : p_.index_of[at(v)][at(d)];
+    const Split* s = i < 0 ? nullptr : p_.split_of(i);
+    const bool is_whole = s && s->reduced && (phase_[at(v)] != Phase::kLoop || g_.def_form<Accum>(v));   // its first tile was
+    return s && is_ragged(*s) && !is_whole ? left(*s) : std::to_string(tile_of(i));
+  }
+  void declare_block() {
+    std::vector<const Axis*> grid;
+    for (const Axis& a : p_.axes) if (a.kind == AxisKind::kGrid) grid.push_back(&a);
+    int64_t before = 1;
+    for (const Axis* a : grid) {
+      const std::string id = d_.cluster > 1 ? fmt::format("block_id() / {}", d_.cluster) : "block_id()";   // a cluster works on one tile
+      line("const int block_{0} = {1}{2} % {3};", a->name, id, before > 1 ? fmt::format(" / {}", before) : "", a->extent);
+      line("(void)block_{};", a->name);
+      before *= a->extent;
+    }
+    for (const Split& s : p_.splits) if (!s.reduced && is_ragged(s)) declare_left(s);
+  }
+
+  // ---- copies
+  struct Lines { std::string from; std::array<int64_t, 3> stride{0, 0, 0}; };
+  /// Where this block's tile of a tensor begins and the steps along b, r and c.
+  static Lines lines_of(const Param& a, const std::string& pointer, const std::vector<std::string>& start, const Dims& dims) {
+    Lines out;
+    out.from = fmt::format("{} + {}", pointer, a.offset);
+    for (int d = 0; d < dims.rank(); d++) if (start[at(d)] != "0") out.from += fmt::format(" + ({}) * {}", start[at(d)], a.strides[d]);
+    for (int k = 0; k < 3; k++) if (const int d = dim_of(dims, k); d >= 0 && dims[d] != 1) out.stride[at(k)] = a.strides[d];
+    return out;
+  }
+  /// Bytes by which all lines of a block's tile are aligned, at most 16.
+  static int64_t alignment(const Param& a, const std::vector<std::string>& start, const Dims& dims, int line_dim) {
+    const int64_t size = dtype_bytes(a.dtype);
+    int64_t common = std::gcd<int64_t>(16, a.offset * size);
     for (int d = 0; d < dims.rank(); d++) {
-      const std::string s = start_text(in.part, d, dims[d], in.part.loop == d);
-      if (s != "0") from += fmt::format(" + ({}) * {}", s, a.strides[d]);
+      const bool is_cut = start[at(d)] != "0";
+      if (d != line_dim && (dims[d] > 1 || is_cut)) common = std::gcd(common, a.strides[d] * size);
+      if (d == line_dim && is_cut) common = std::gcd(common, dims[d] * size);
     }
-    auto stride = [&](int k) { const int d = dim_of(dims, k); return d < 0 || dims[d] == 1 ? int64_t{0} : a.strides[d]; };
-    if (l.unit == 0)
-      line("load_tile_strided<{}>({}, {}, {}, {}, {}, {}, {}, {});", l.in_loop && p_.loop_warps > 1 ? "32" : "kThreads", dst, from,
-           stride(0), stride(1), stride(2), existing(v, 0), existing(v, 1), existing(v, 2));
+    return common;
+  }
+  /// Bytes that are copied at a time; 0: elements that are no neighbours.
+  int64_t copied_together(const Stage& s, const Param& a, const Dims& dims) const {
+    const Place& to = place(s.to);
+    const int line_dim = dim_of(dims, to.columns ? 1 : 2);
+    const int64_t size = dtype_bytes(a.dtype), common = alignment(a, starts(p_.index_of[at(to.value)]), dims, line_dim);
+    if (line_dim < 0 || (a.strides[line_dim] != 1 && dims[line_dim] > 1)) return 0;
+    if (s.path == PathId::kCpAsync) for (int64_t unit : {16, 8, 4}) if (common % unit == 0 && unit >= size) return unit;
+    return size < 4 ? size : 0;
+  }
+  void copy(const Stage& s, const std::string& dst) {
+    const ValueId v = place(s.to).value;
+    const int param = g_.def_form<Input>(v)->param;
+    const Param& a = p_.params[at(param)];
+    const Dims dims = tile_dims(v);
+    const Lines l = lines_of(a, fmt::format("(const {}*)in{}", cuda_type(a.dtype), param), starts(p_.index_of[at(v)]), dims);
+    const char* team = warps_ > 1 && is_inside(s) ? "32" : "kThreads";
+    const int64_t unit = copied_together(s, a, dims);
+    const int along = place(s.to).columns ? 1 : 2, across = 3 - along;
+    if (unit == 0)
+      line("load_tile_strided<{}>({}, {}, {}, {}, {}, {}, {}, {});", team, dst, l.from, l.stride[0], l.stride[1], l.stride[2],
+           existing(v, 0), existing(v, 1), existing(v, 2));
     else
-      line("load_tile<{}, {}>({}, {}, {}, {}, {}, {}, {});", l.in_loop && p_.loop_warps > 1 ? "32" : "kThreads", l.unit, dst, from,
-           stride(0), stride(t.col ? 2 : 1), existing(v, 0), existing(v, t.col ? 2 : 1), existing(v, t.col ? 1 : 2));
+      line("load_tile<{}, {}>({}, {}, {}, {}, {}, {}, {});", team, unit, dst, l.from, l.stride[0], l.stride[at(across)], existing(v, 0),
+           existing(v, across), existing(v, along));
   }
 
-  // ---- regions: the maps above v, evaluated at (b, r, c); leaves are tiles and constants
-  struct Region { std::string statements, result; };
-  Region region(ValueId v, const std::array<std::string, 3>& index, std::map<std::pair<ValueId, std::string>, std::string> known = {}) {
-    Region r;
-    r.result = element(v, index, r.statements, known);
+  // ---- expressions: maps evaluated at (b, r, c); leaves are tiles and constants
+  /// Which tile each value that the stage reads is in. What has none is evaluated from what its own stage reads.
+  std::map<ValueId, int> leaves_of(const Stage& s) const {
+    std::map<ValueId, int> out;
+    std::vector<PlaceId> left = s.reads, seen;
+    while (!left.empty()) {
+      const PlaceId x = left.back();
+      left.pop_back();
+      if (std::find(seen.begin(), seen.end(), x) != seen.end()) continue;
+      seen.push_back(x);
+      const auto made = maker_.find(x);
+      if (d_.home[at(x)] >= 0) out.emplace(place(x).value, d_.home[at(x)]);
+      else if (made != maker_.end()) left.insert(left.end(), made->second->reads.begin(), made->second->reads.end());
+    }
+    return out;
+  }
+  using Known = std::map<std::pair<ValueId, std::string>, std::string>;
+  struct Region {
+    std::map<ValueId, int> leaves;
+    Known known = {};
+    std::string statements = {}, result = {};
+  };
+  Region region(const Stage& s, ValueId v, const Index3& index, Known known = {}) const {
+    Region r{leaves_of(s), std::move(known)};
+    r.result = element(v, index, r);
     return r;
   }
-  std::string element(ValueId v, const std::array<std::string, 3>& index, std::string& statements,
-                      std::map<std::pair<ValueId, std::string>, std::string>& known) {
-    std::array<std::string, 3> i = index;
-    for (size_t k = 0; k < 3; k++) if (p_.extent_of[at(v)][k] == 1) i[k] = "0";
-    const std::string place = i[0] + ", " + i[1] + ", " + i[2];
-    if (auto it = known.find({v, place}); it != known.end()) return it->second;
+  bool swaps(const Transpose& t, ValueId v) const {
+    const int rank = g_.dims(v).rank();
+    return rank >= 2 && t.perm[at(rank - 1)] != rank - 1;
+  }
+  std::string element(ValueId v, const Index3& index, Region& r) const {
+    Index3 i = index;
+    const Extent3 e = extent(v);
+    for (size_t k = 0; k < 3; k++) if (e[k] == 1) i[k] = "0";
+    const std::string where = i[0] + ", " + i[1] + ", " + i[2];
+    if (auto it = r.known.find({v, where}); it != r.known.end()) return it->second;
     std::string text;
-    if (p_.tile_of[at(v)] >= 0) text = fmt::format("t{}.read({}, {})", p_.tile_of[at(v)], i[2] == "0" ? "Width<1>()" : "w", place);
+    if (const auto leaf = r.leaves.find(v); leaf != r.leaves.end())
+      text = fmt::format("t{}.read({}, {})", name(leaf->second), i[2] == "0" ? "Width<1>()" : "w", where);
     else if (const auto* c = g_.def_form<Const>(v)) return CudaText().constant(c->value);
     else if (const auto* t = g_.def_form<Transpose>(v)) {
-      const int rank = g_.dims(v).rank();
-      if (rank >= 2 && t->perm[static_cast<size_t>(rank - 1)] != rank - 1) std::swap(i[1], i[2]);
-      return element(g_.def(v).operands[0], i, statements, known);
+      if (swaps(*t, v)) std::swap(i[1], i[2]);
+      return element(g_.def(v).operands[0], i, r);
     } else {
-      const auto* m = g_.def_form<Map>(v);
-      MIRAGE_ASSERT(m) << "no element text for " << form_name(g_.def(v).op);
-      std::vector<std::string> operands;
-      for (ValueId o : g_.def(v).operands) operands.push_back(element(o, i, statements, known));
-      text = map_text(m->fn, operands);
-      if (m->fn == MapFn::kDiv) {
-        const ValueId by = g_.def(v).operands[1];
-        DivisorText y{operands[1], std::nullopt, "", p_.extent_of[at(by)] != p_.extent_of[at(v)]};
-        if (const auto* c = g_.def_form<Const>(by)) y.constant = c->value;
-        const auto* root = p_.tile_of[at(by)] >= 0 ? nullptr : g_.def_form<Map>(by);
-        if (narrow_ && root && root->fn == MapFn::kSqrt) y.root_of = element(g_.def(by).operands[0], i, statements, known);
-        text = quotient_text(operands[0], y, narrow_);
-      }
+      text = map(v, i, r);
     }
-    const std::string name = fmt::format("v{}{}", v, known.empty() ? "" : "_" + std::to_string(known.size()));
-    statements += fmt::format("const auto {} = {}; ", name, text);
-    known[{v, place}] = name;
-    return name;
+    const std::string own = fmt::format("v{}{}", v, r.known.empty() ? "" : "_" + std::to_string(r.known.size()));
+    r.statements += fmt::format("const auto {} = {}; ", own, text);
+    r.known[{v, where}] = own;
+    return own;
   }
-  std::string lambda(ValueId v) {
-    Region r = region(v, {"b", "r", "c"});
+  std::string map(ValueId v, const Index3& i, Region& r) const {
+    const auto* m = g_.def_form<Map>(v);
+    MIRAGE_ASSERT(m) << "no element text for " << form_name(g_.def(v).op);
+    std::vector<std::string> operands;
+    for (ValueId o : g_.def(v).operands) operands.push_back(element(o, i, r));
+    if (m->fn != MapFn::kDiv) return map_text(m->fn, operands);
+    const ValueId by = g_.def(v).operands[1];
+    DivisorText y{operands[1], std::nullopt, "", extent(by) != extent(v)};
+    if (const auto* c = g_.def_form<Const>(by)) y.constant = c->value;
+    const auto* root = r.leaves.count(by) ? nullptr : g_.def_form<Map>(by);
+    if (narrow_ && root && root->fn == MapFn::kSqrt) y.root_of = element(g_.def(by).operands[0], i, r);
+    return quotient_text(operands[0], y, narrow_);
+  }
+  std::string lambda(const Stage& s, ValueId v) const {
+    const Region r = region(s, v, {"b", "r", "c"});
     return fmt::format("[&](auto w, int b, int r, int c) {{ (void)w, (void)b, (void)r, (void)c; {}return {}; }}", r.statements, r.result);
   }
-
   /// Whether evaluating v reads a tile through a transpose, where neighbours along c are no neighbours in the tile: no packs then.
-  bool is_turned(ValueId v) const {
+  bool is_turned(const Stage& s, ValueId v) const {
+    const std::map<ValueId, int> leaves = leaves_of(s);
     return find_below(g_, v, [&](ValueId x) {
-      if (p_.tile_of[at(x)] >= 0) return Look::kPast;
+      if (leaves.count(x)) return Look::kPast;
       const auto* t = g_.def_form<Transpose>(x);
-      const int rank = g_.dims(x).rank();
-      return t && rank >= 2 && t->perm[static_cast<size_t>(rank - 1)] != rank - 1 ? Look::kFound : Look::kInto;
+      return t && swaps(*t, x) ? Look::kFound : Look::kInto;
     });
   }
-  int width(const Step& s, ValueId v) const { return is_turned(v) ? 1 : s.width; }
 
-  // ---- steps
-  /// Whether every warp runs the step on tiles of its own: the loop is divided over warps.
-  bool own_warp(const Step& s) const { return p_.loop_warps > 1 && s.phase == Phase::kLoop; }
-  const char* threads(const Step& s) const { return own_warp(s) ? "32" : "kThreads"; }
-  std::string part(const Step& s) const { return own_warp(s) ? "warp_id()" : "part"; }
-  std::string contract_type(const Step& s) const {
-    const std::string x = fmt::format("T{}{}", s.x, s.x_transposed != s.swap ? "::Transposed" : ""),
-                      y = fmt::format("T{}{}", s.y, s.y_transposed != s.swap ? "::Transposed" : "");
-    if (s.tensor)
-      return fmt::format("TensorContract<{}, {}, {}, {}, {}{}>", s.swap ? y : x, s.swap ? x : y, s.wi, s.wj, s.wk,
-                         own_warp(s) ? ", true" : "");
-    return fmt::format("FloatContract<{}, {}, {}, {}>", x, y, threads(s), s.tj);
+  // ---- sums: a product or a reduction in registers, then in a tile
+  /// Whether every warp runs the stage on tiles of its own: the loop is divided over warps.
+  bool is_own(const Stage& s) const { return warps_ > 1 && is_inside(s); }
+  const char* threads(const Stage& s) const { return is_own(s) ? "32" : "kThreads"; }
+  const char* part(const Stage& s) const { return is_own(s) ? "warp_id()" : "part"; }
+  std::string target(const Stage& s) const { return (tile(section_of(s)).is_part ? "p" : "t") + name(s); }
+  struct Operand { std::string name; bool is_turned = false; };
+  /// Operand `side` of a product, behind its transposes.
+  Operand operand(const Stage& s, ValueId product, size_t side) const {
+    Operand out;
+    ValueId v = g_.def(product).operands[side];
+    for (const Transpose* t; (t = g_.def_form<Transpose>(v)) != nullptr; v = g_.def(v).operands[0]) out.is_turned ^= swaps(*t, v);
+    for (PlaceId x : s.reads) if (place(x).value == v && d_.home[at(x)] >= 0) out.name = name(d_.home[at(x)]);
+    MIRAGE_ASSERT(!out.name.empty()) << "a product of what no place has";
+    return out;
   }
-  std::string operand(int t, bool transposed) const { return fmt::format("t{}{}", t, transposed ? ".transposed()" : ""); }
-  void contract_add(const Step& s) {
-    const std::string x = operand(s.x, s.x_transposed != s.swap), y = operand(s.y, s.y_transposed != s.swap);
-    line("{}.add({}, {});", acc(s), s.swap ? y : x, s.swap ? x : y);
+  static std::string type_of(const Operand& o, bool other = false) { return "T" + o.name + (o.is_turned != other ? "::Transposed" : ""); }
+  static std::string read(const Operand& o, bool other = false) { return "t" + o.name + (o.is_turned != other ? ".transposed()" : ""); }
+  std::string contract_type(const Stage& s) const {
+    const Operand x = operand(s, sum_of(s), s.swap), y = operand(s, sum_of(s), !s.swap);
+    if (s.unit == UnitId::kFma) return fmt::format("FloatContract<{}, {}, {}, {}>", type_of(x), type_of(y), threads(s), s.team);
+    return fmt::format("TensorContract<{}, {}, {}, {}, {}{}>", type_of(x, s.swap), type_of(y, s.swap), s.warps[0], s.warps[1], s.warps[2],
+                       is_own(s) ? ", true" : "");
   }
-  static std::string acc(const Step& s) { return fmt::format("acc{}", s.tile); }
-  void finish(const Step& s) {
-    if (s.kind == Step::Kind::kChain) { chain_finish(s); return; }
-    if (s.kind == Step::Kind::kContract)
-      line("{}.finish([&](int part, int b, int i, int j, float v) {{ {}{}.put({}, b, {}, v); }});", acc(s),
-           shared_result(s.tile) ? "p" : "t", s.tile, part(s), s.swap ? "j, i" : "i, j");
-    else
-      line("{}.finish([&](int part, int out, float v) {{ {} }});", acc(s), reduce_put(s));
+  void declare_sum(const Stage& s) {
+    line("{} acc{};", is_softmax(s) ? softmax_type(s) : s.unit != UnitId::kNone ? contract_type(s) : reduce_type(s), name(s));
+    line("acc{}.clear();", name(s));
   }
-  Extent3 reduced_from(const Step& s) const { return p_.extent_of[at(g_.node(s.node).operands[0])]; }
+  void contract_add(const Stage& s) {
+    line("acc{}.add({}, {});", name(s), read(operand(s, sum_of(s), s.swap), s.swap), read(operand(s, sum_of(s), !s.swap), s.swap));
+  }
+  void finish(const Stage& s) {
+    if (is_softmax(s)) return softmax_finish(s);
+    if (s.unit != UnitId::kNone)
+      line("acc{}.finish([&](int part, int b, int i, int j, float v) {{ {}.put({}, b, {}, v); }});", name(s), target(s), part(s),
+           s.swap ? "j, i" : "i, j");
+    else {
+      const Index3 i = result_index(s, "0");
+      line("acc{}.finish([&](int part, int out, float v) {{ {}.put({}, {}, {}, {}, v); }});", name(s), target(s), part(s), i[0], i[1],
+           i[2]);
+    }
+  }
+  // reductions
+  ValueId summed(const Stage& s) const { return g_.def(sum_of(s)).operands[0]; }
+  /// The reduced one of b, r and c.
+  int along(const Stage& s) const {
+    const Dims dims = tile_dims(summed(s));
+    for (int k = 0; k < 3; k++) if (dim_of(dims, k) == g_.def_form<Reduce>(sum_of(s))->dim) return k;
+    return 2;
+  }
   /// The result number `out` as (b, r, c) of what remains, with the reduced index given.
-  std::array<std::string, 3> split_out(const Step& s, const std::string& reduced) const {
-    const Extent3 e = reduced_from(s);
-    const size_t k = static_cast<size_t>(s.dim3), inner = k == 2 ? 1 : 2, outer = k == 0 ? 1 : 0;
-    std::array<std::string, 3> i;
+  Index3 result_index(const Stage& s, const std::string& reduced) const {
+    const Extent3 e = extent(summed(s));
+    const size_t k = at(along(s)), inner = k == 2 ? 1 : 2, outer = k == 0 ? 1 : 0;
+    Index3 i;
     i[k] = reduced;
     i[inner] = e[inner] == 1 ? "0" : fmt::format("out % {}", e[inner]);
     i[outer] = e[outer] == 1 ? "0" : e[inner] == 1 ? "out" : fmt::format("out / {}", e[inner]);
     return i;
   }
-  std::string reduce_put(const Step& s) const {
-    const auto i = split_out(s, "0");
-    return fmt::format("{}{}.put({}, {}, {}, {}, v);", shared_result(s.tile) ? "p" : "t", s.tile, part(s), i[0], i[1], i[2]);
+  int64_t results(const Stage& s) const {
+    const Extent3 e = extent(summed(s));
+    return e[0] * e[1] * e[2] / e[at(along(s))];
   }
-  std::string reduce_type(const Step& s) const {
-    const Extent3 e = reduced_from(s);
-    const int64_t outs = e[0] * e[1] * e[2] / e[static_cast<size_t>(s.dim3)];
-    return fmt::format("Reducer<{}, {}, {}, {}>", parts_fn(g_.form<Reduce>(s.node)->fn), threads(s), outs, s.group);
+  std::string reduce_type(const Stage& s) const {
+    return fmt::format("Reducer<{}, {}, {}, {}>", fn_name(fn_of(sum_of(s))), threads(s), results(s), s.team);
   }
-  void reduce_add(const Step& s) {
-    const ValueId v = g_.node(s.node).operands[0];
-    const Extent3 e = reduced_from(s);
-    const int64_t outs = e[0] * e[1] * e[2] / e[static_cast<size_t>(s.dim3)];
-    const Region r = region(v, split_out(s, "k"));
-    line("{}.add<{}>({}, {}, [&](auto w, int out, int k) {{ (void)w, (void)out, (void)k; {}return {}; }});", acc(s), width(s, v), outs,
-         existing(v, static_cast<size_t>(s.dim3)), r.statements, r.result);
+  void reduce_add(const Stage& s) {
+    const ValueId v = summed(s);
+    const bool is_wide = along(s) == 2 && extent(v)[2] % 8 == 0 && !is_turned(s, v);
+    const Region r = region(s, v, result_index(s, "k"));
+    line("acc{}.add<{}>({}, {}, [&](auto w, int out, int k) {{ (void)w, (void)out, (void)k; {}return {}; }});", name(s), is_wide ? 8 : 1,
+         results(s), existing(v, along(s)), r.statements, r.result);
   }
-  /// The factor of an accumulated element at `i`: e^(previous m - m) to the step's degree.
-  std::string power(const Step& s, std::array<std::string, 3> i) const {
+  // what a running maximum rescales
+  /// Where it is kept by how much the maximum grew that rescales what a stage accumulates.
+  int factor(const Stage& s) const {
+    const ValueId running = def(s).operands[1];
+    const auto made =
+        std::find_if(inside_.begin(), inside_.end(), [&](const Stage* m) { return m->to >= 0 && place(m->to).value == running; });
+    return place((*made)->through[0]).section;
+  }
+  /// The factor of an accumulated element at `i`: e^(previous m - m) to the stage's degree.
+  std::string power(const Stage& s, Index3 i) const {
+    const int from = factor(s);
     for (size_t k = 0; k < 3; k++) {
-      const int64_t extent = tile(s.factor).extent[k];
-      if (extent == 1) i[k] = "0";
+      const int64_t has = padded(from)[k];
+      if (has == 1) i[k] = "0";
       // rows of the accumulator's padding
-      else if (tile(s.tile).extent[k] > extent && i[k].size() == 1) i[k] = fmt::format("{0} < {1} ? {0} : 0", i[k], extent);
+      else if (padded(section_of(s))[k] > has && i[k].size() == 1) i[k] = fmt::format("{0} < {1} ? {0} : 0", i[k], has);
     }
-    return fmt::format("power<{}>(t{}({}, {}, {}))", s.degree, s.factor, i[0], i[1], i[2]);
+    return fmt::format("power<{}>(t{}({}, {}, {}))", degree(s), name(from), i[0], i[1], i[2]);
   }
-  void rescale(const Step& s) {
-    if (s.kind == Step::Kind::kReduce) {
-      line("{}.rescale([&](int out) {{ (void)out; return {}; }});", acc(s), power(s, split_out(s, "0")));
-      return;
-    }
-    line("{}.rescale([&](int b, int i, int j) {{ (void)b, (void)i, (void)j; return {}; }});", acc(s),
-         power(s, {"b", s.swap ? "j" : "i", s.swap ? "i" : "j"}));
+  void rescale(const Stage& s) {
+    if (s.unit == UnitId::kNone)
+      line("acc{}.rescale([&](int out) {{ (void)out; return {}; }});", name(s), power(s, result_index(s, "0")));
+    else
+      line("acc{}.rescale([&](int b, int i, int j) {{ (void)b, (void)i, (void)j; return {}; }});", name(s),
+           power(s, {"b", s.swap ? "j" : "i", s.swap ? "i" : "j"}));
   }
-  // ---- a running softmax between two contractions in registers
-  std::string chain_type(const Step& s) const {
-    const auto type = [](int tile, bool transposed) { return fmt::format("T{}{}", tile, transposed ? "::Transposed" : ""); };
-    return fmt::format("SoftmaxContract<{}, {}, {}, {}, {}>", type(s.x, s.x_transposed), type(s.y, s.y_transposed),
-                       type(s.z, s.z_transposed), s.wi, s.wk);
+
+  // ---- a running softmax between two products in registers; s multiplies its weights
+  /// The stage of the loop whose value has this form.
+  template <class Form> const Stage& inside() const {
+    for (const Stage* s : inside_) if (makes<Form>(*s)) return *s;
+    MIRAGE_ASSERT(false) << "half a softmax";
+    return *inside_[0];
   }
-  void chain_add(const Step& s) {
-    const ValueId scores = g_.node(s.scores).first_value;
-    const auto dim = [&](size_t k, const char* name) { return std::string(p_.extent_of[at(scores)][k] == 1 ? "0" : name); };
-    std::map<std::pair<ValueId, std::string>, std::string> known;
-    known[{scores, "0, " + dim(1, "r") + ", " + dim(2, "c")}] = "s";
-    const Region r = region(s.logit, {"0", "r", "c"}, known);
+  std::array<Operand, 3> softmax_operands(const Stage& s) const {
+    const Stage& scores = inside<MatMul>();
+    return {operand(scores, place(scores.to).value, 0), operand(scores, place(scores.to).value, 1), operand(s, sum_of(s), 1)};
+  }
+  std::string softmax_type(const Stage& s) const {
+    const auto [x, y, z] = softmax_operands(s);
+    const std::array<int, 3>& warps = inside<MatMul>().warps;
+    return fmt::format("SoftmaxContract<{}, {}, {}, {}, {}>", type_of(x), type_of(y), type_of(z), warps[0], warps[1]);
+  }
+  void softmax_add(const Stage& s) {
+    const Stage& maximum = inside<Reduce>();
+    const ValueId scores = place(inside<MatMul>().to).value;
+    const Extent3 e = extent(scores);
+    const std::string where = fmt::format("0, {}, {}", e[1] == 1 ? "0" : "r", e[2] == 1 ? "0" : "c");
+    const Region r = region(maximum, g_.def(place(maximum.to).value).operands[0], {"0", "r", "c"}, {{{scores, where}, "s"}});
     std::string index = "(void)r, (void)c; ";
     // Rows of the padding evaluate like the last one: what a region reads has no more rows.
-    if (tile(s.tile).extent[1] > p_.extent_of[at(scores)][1] && p_.extent_of[at(scores)][1] > 1)
-      index += fmt::format("r = r < {0} ? r : {0} - 1; ", p_.extent_of[at(scores)][1]);
-    line("{}.add({}, {}, {}, {}, [&](int r, int c, float s) {{ const Width<1> w; (void)w; {}{}return {}; }});", acc(s),
-         operand(s.x, s.x_transposed), operand(s.y, s.y_transposed), operand(s.z, s.z_transposed), existing(scores, 2), index, r.statements,
-         r.result);
+    if (padded(section_of(s))[1] > e[1] && e[1] > 1) index += fmt::format("r = r < {0} ? r : {0} - 1; ", e[1]);
+    const auto [x, y, z] = softmax_operands(s);
+    line("acc{}.add({}, {}, {}, {}, [&](int r, int c, float s) {{ const Width<1> w; (void)w; {}{}return {}; }});", name(s), read(x),
+         read(y), read(z), existing(scores, 2), index, r.statements, r.result);
   }
-  void chain_finish(const Step& s) {
-    line("{}.put_maxima([&](int part, int i, float v) {{ t{}.put(part, 0, i, 0, v); }});", acc(s), s.factor);
+  void softmax_finish(const Stage& s) {
+    const std::string maxima = name(*running_);
+    std::string sums = "(void)part, (void)i, (void)v;";
+    for (const Stage* x : inside_)
+      if (x != &s && makes<Accum>(*x) && degree(*x)) sums = fmt::format("t{}.put(part, 0, i, 0, v);", name(*x));
+    line("acc{}.put_maxima([&](int part, int i, float v) {{ t{}.put(part, 0, i, 0, v); }});", name(s), maxima);
     line("barrier();");
     line(
-        "{0}.finish([&](int i) {{ return t{1}(0, i, 0); }}, [&](int part, int i, int j, float v) {{ t{2}.put(part, 0, i, j, v); }}, "
-        "[&](int part, int i, float v) {{ {3} }});",
-        acc(s), s.factor, s.tile, s.sum >= 0 ? fmt::format("t{}.put(part, 0, i, 0, v);", s.sum) : "(void)part, (void)i, (void)v;");
-  }
-  void declare_accumulator(const Step& s) {
-    line("{} {};",
-         s.kind == Step::Kind::kChain      ? chain_type(s)
-         : s.kind == Step::Kind::kContract ? contract_type(s)
-                                           : reduce_type(s),
-         acc(s));
-    line("{}.clear();", acc(s));
+        "acc{0}.finish([&](int i) {{ return t{1}(0, i, 0); }}, [&](int part, int i, int j, float v) {{ t{0}.put(part, 0, i, j, v); }}, "
+        "[&](int part, int i, float v) {{ {2} }});",
+        name(s), maxima, sums);
   }
 
-  void run(const Step& s) {
-    if (s.barrier_before) line("{}", own_warp(s) ? "warp_barrier();" : "barrier();");
-    switch (s.kind) {
-      case Step::Kind::kContract:
-      case Step::Kind::kReduce:
-        if (!s.accumulates) { line("{{"); indent_ += "  "; declare_accumulator(s); }
-        if (s.degree) rescale(s);
-        if (s.kind == Step::Kind::kContract) contract_add(s); else reduce_add(s);
-        if (!s.accumulates) { finish(s); indent_.resize(indent_.size() - 2); line("}}"); }
-        break;
-      case Step::Kind::kFill:
-        line("fill_tile<{}, {}>(t{}, {}, {}, {}, {});", threads(s), width(s, s.value), s.tile, existing(s.value, 0), existing(s.value, 1),
-             existing(s.value, 2), lambda(s.value));
-        break;
-      case Step::Kind::kAccumulate: {
-        const std::string fn = parts_fn(g_.form<Accum>(s.node)->fn);
-        const std::string factor =
-            s.degree ? fmt::format(", [&](int b, int r, int c) {{ (void)b, (void)r, (void)c; return {}; }}", power(s, {"b", "r", "c"}))
-                     : "";
-        line("accumulate_tile<kThreads, {}>(t{}, iteration == 0, {}, {}, {}, {}{});", fn, s.tile, existing(s.value, 0),
-             existing(s.value, 1), existing(s.value, 2), lambda(s.value), factor);
-        break;
-      }
-      case Step::Kind::kChain: chain_add(s); break;
-      case Step::Kind::kRunning:
-        line("running_tile<kThreads>(t{}, t{}, iteration == 0, {}, {}, {}, {});", s.tile, s.factor, existing(s.value, 0),
-             existing(s.value, 1), existing(s.value, 2), lambda(s.value));
-        break;
-      case Step::Kind::kStore: store(s); break;
-    }
+  // ---- one stage
+  void run(const Stage& s) {
+    if (!is_step(s)) return;
+    if (d_.meets[at(static_cast<int>(&s - p_.stages.data()))] && !is_softmax(s)) line("{}", is_own(s) ? "warp_barrier();" : "barrier();");
+    if (s.kind == Stage::Kind::kStore) return store(s);
+    if (is_softmax(s)) return softmax_add(s);
+    if (sum_of(s) >= 0) return add(s);
+    elementwise(s, makes<Running>(s) || (makes<Accum>(s) && is_inside(s)) ? def(s).operands[0] : place(s.to).value);
   }
-
-  std::string share() const { return p_.cluster > 1 ? fmt::format("cluster_rank(), {}", p_.cluster) : "0, 1"; }
-  void store(const Step& s) {
-    const Output& o = *g_.form<Output>(s.node);
-    const Access& a = p_.results[static_cast<size_t>(o.result)];
-    const Dims& dims = g_.dims(s.value);
-    const Extent3 e = p_.extent_of[at(s.value)];
-    std::string to = fmt::format("({}*){} + {}", cuda_type(a), pointer(o.result, true), a.offset);
-    int64_t common = std::gcd<int64_t>(16, a.offset * dtype_bytes(a.dtype));
-    const int dc = dim_of(dims, 2), dr = dim_of(dims, 1);
-    const bool row = dc < 0 || a.strides[dc] == 1 || dims[dc] == 1, col = !row && dr >= 0 && a.strides[dr] == 1;
-    const int line_dim = row ? dc : dr;
-    const int64_t size = dtype_bytes(a.dtype);
-    std::array<std::string, 3> left{existing(s.value, 0), existing(s.value, 1), existing(s.value, 2)};
-    for (int d = 0; d < dims.rank(); d++) {
-      const std::string start = start_text(o.part, d, dims[d], false);
-      const bool split = start != "0";
-      if (split) to += fmt::format(" + ({}) * {}", start, a.strides[d]);
-      if (d != line_dim) { if (dims[d] > 1 || split) common = std::gcd(common, a.strides[d] * size); }
-      else if (split) common = std::gcd(common, dims[d] * size);
-      if (split && dims[d] * grid_of(o.part, d) != a.dims[d])   // the result's own tail
-        for (int k = 0; k < 3; k++)
-          if (dim_of(dims, k) == d) left[static_cast<size_t>(k)] = fmt::format("clip({} - ({}), {})", a.dims[d], start, dims[d]);
+  void add(const Stage& s) {
+    const bool is_alone = !accumulates(s);
+    if (is_alone) {
+      open("{{");
+      declare_sum(s);
+    } else if (degree(s)) {
+      rescale(s);
     }
-    auto stride = [&](int k) { const int d = dim_of(dims, k); return d < 0 || dims[d] == 1 ? int64_t{0} : a.strides[d]; };
-    if (!row && !col)
-      line("store_tile_strided<kThreads, {}, {}, {}>({}, {}, {}, {}, {}, {}, {}, {}, {});", e[0], e[1], e[2], to, stride(0), stride(1),
-           stride(2), left[0], left[1], left[2], share(), lambda(s.value));
+    if (s.unit != UnitId::kNone) contract_add(s);
+    else reduce_add(s);
+    if (!is_alone) return;
+    finish(s);
+    close();
+  }
+  /// Every thread computes elements of v, and puts them or what they grow to into a tile.
+  void elementwise(const Stage& s, ValueId v) {
+    const std::string left = fmt::format("{}, {}, {}", existing(v, 0), existing(v, 1), existing(v, 2)), text = lambda(s, v);
+    if (makes<Running>(s))
+      line("running_tile<kThreads>(t{}, t{}, iteration == 0, {}, {});", name(s), name(place(s.through[0]).section), left, text);
+    else if (makes<Accum>(s) && is_inside(s))
+      line("accumulate_tile<kThreads, {}>(t{}, iteration == 0, {}, {}{}{});", fn_name(fn_of(place(s.to).value)), name(s), left, text,
+           degree(s) ? ", [&](int b, int r, int c) { (void)b, (void)r, (void)c; return " + power(s, {"b", "r", "c"}) : "",
+           degree(s) ? "; }" : "");
     else {
-      int64_t v = is_turned(s.value) ? 1 : std::max<int64_t>(1, common / size);
-      const int64_t length = e[col ? 1 : 2];
-      while (v > 1 && (v > length || e[0] * e[1] * e[2] / v < p_.threads)) v /= 2;   // rather all threads than wide stores
-      line("store_tile<kThreads, {}, {}, {}, {}, {}>({}, {}, {}, {}, {}, {}, {}, {});", v, e[0], e[1], e[2], col, to, stride(0),
-           stride(col ? 2 : 1), left[0], left[1], left[2], share(), lambda(s.value));
+      const Place& to = place(s.to);
+      const bool is_wide = !to.columns && padded(to.section)[2] % 8 == 0 && extent(v)[2] > 1 && !is_turned(s, v);
+      line("fill_tile<{}, {}>(t{}, {}, {});", threads(s), is_wide ? 8 : 1, name(s), left, text);
     }
   }
-  int64_t grid_of(const Partition& part, int d) const {
-    int64_t n = 1;
-    for (size_t a = 0; a < 3; a++) if (part.grid[a] == d) n *= g_.launch().grid[a];
-    return n;
+  void store(const Stage& s) {
+    const ValueId v = place(s.reads[0]).value;
+    const Param& a = p_.results[at(s.result)];
+    const Dims dims = tile_dims(v);
+    const Extent3 e = extent(v);
+    std::vector<std::string> start = starts(p_.index_of[at(v)]);
+    for (const auto& [axis, d] : s.apart) start[at(d)] = fmt::format("block_{} * int64_t({})", p_.axes[at(axis)].name, dims[d]);
+    const Lines l = lines_of(a, fmt::format("({}*)out{}", a.tf32 ? "tf32" : cuda_type(a.dtype), s.result), start, dims);
+    const int dc = dim_of(dims, 2), dr = dim_of(dims, 1);
+    const bool is_row = dc < 0 || a.strides[dc] == 1 || dims[dc] == 1, is_column = !is_row && dr >= 0 && a.strides[dr] == 1;
+    const std::string left = fmt::format("{}, {}, {}", existing(v, 0), existing(v, 1), existing(v, 2)),
+                      share = d_.cluster > 1 ? fmt::format("cluster_rank(), {}", d_.cluster) : "0, 1", text = lambda(s, v);
+    if (!is_row && !is_column) {
+      line("store_tile_strided<kThreads, {}, {}, {}>({}, {}, {}, {}, {}, {}, {});", e[0], e[1], e[2], l.from, l.stride[0], l.stride[1],
+           l.stride[2], left, share, text);
+      return;
+    }
+    const int64_t size = dtype_bytes(a.dtype), length = e[is_column ? 1 : 2];
+    int64_t together = is_turned(s, v) ? 1 : std::max<int64_t>(1, alignment(a, start, dims, is_row ? dc : dr) / size);
+    while (together > 1 && (together > length || e[0] * e[1] * e[2] / together < d_.threads)) together /= 2;   // rather all threads
+    line("store_tile<kThreads, {}, {}, {}, {}, {}>({}, {}, {}, {}, {}, {});", together, e[0], e[1], e[2], is_column, l.from, l.stride[0],
+         l.stride[is_column ? 2 : 1], left, share, text);
   }
 
-  // ---- phases
-  bool any(Phase ph) const { for (const Step& s : p_.steps) if (s.phase == ph) return true; return false; }
-  bool has_loop() const { for (const Load& l : p_.loads) if (l.in_loop) return true; return false; }
-
-  bool is_leaf(ValueId v, int tile) const {
-    return find_below(g_, v, [&](ValueId x) {
-      return p_.tile_of[at(x)] < 0 ? Look::kInto : p_.tile_of[at(x)] == tile ? Look::kFound : Look::kPast;
-    });
-  }
-  /// Whether warps that divide the loop read tiles that the whole block has loaded. Their own barriers do not order that, and no invariant
-  /// step's barrier stands between.
-  bool loop_shares_loads() const {
-    if (p_.loop_warps == 1 || any(Phase::kInvariant)) return false;
-    for (const Load& l : p_.loads)
-      for (const Step& s : p_.steps) {
-        if (l.in_loop || s.phase != Phase::kLoop) continue;
-        if (s.kind == Step::Kind::kContract ? s.x == l.tile || s.y == l.tile
-                                            : is_leaf(s.kind == Step::Kind::kReduce ? g_.node(s.node).operands[0] : s.value, l.tile))
-          return true;
-      }
-    return false;
-  }
-
-  void invariant_phase() {
-    for (const Load& l : p_.loads) if (!l.in_loop) load(l, fmt::format("t{}", l.tile));
-    if (!has_loop()) { line("copy_commit();"); line("copy_wait<0>();"); line("barrier();"); }
-    if (loop_shares_loads()) line("copy_commit();");
-    if (!any(Phase::kInvariant)) return;
-    if (has_loop()) { line("copy_commit();"); line("copy_wait<0>();"); line("barrier();"); }
-    for (const Step& s : p_.steps) if (s.phase == Phase::kInvariant) run(s);
+  // ---- in front of the loop
+  void wait_for_copies() { line("copy_commit();"); line("copy_wait<0>();"); line("barrier();"); }
+  void before_loop() {
+    for (const Stage* s : before_) if (s->kind == Stage::Kind::kCopy) copy(*s, "t" + name(*s));
+    if (!loop_) wait_for_copies();
+    if (loop_shares_copies()) line("copy_commit();");
+    if (std::none_of(before_.begin(), before_.end(), [&](const Stage* s) { return is_step(*s); })) return;
+    if (loop_) wait_for_copies();
+    for (const Stage* s : before_) run(*s);
     line("barrier();");
   }
-
-  void stage(const Load& l, const std::string& it, const std::string& slot) {
-    const SmemTile& t = tile(l.tile);
-    line("{{ const int it = {}; (void)it;", it);
-    indent_ += "  ";
-    const Input& in = *g_.form<Input>(l.input);
-    for (int d = 0; d < g_.dims(g_.node(l.input).first_value).rank(); d++)
-      if (ragged(l.input, d) && in.part.loop == d) line("const int {} = {};", existing_name(l.input, d), existing_text(l.input, d));
-    load(l, fmt::format("T{0}{{({1}*)(smem + {2}{5} + {3} * {4})}}", l.tile, cuda_type(t.dtype), t.offset, slot,
-                        t.bytes / t.copies / t.stages, warp_offset(t)));
-    indent_.resize(indent_.size() - 2);
-    line("}}");
+  /// Whether warps that divide the loop read tiles that the whole block has loaded. Their own barriers do not order that, and no barrier of
+  /// a stage ahead of the loop stands between.
+  bool loop_shares_copies() const {
+    if (warps_ == 1 || std::any_of(before_.begin(), before_.end(), [&](const Stage* s) { return is_step(*s); })) return false;
+    return std::any_of(inside_.begin(), inside_.end(), [&](const Stage* s) {
+      const std::map<ValueId, int> leaves = leaves_of(*s);
+      return std::any_of(before_.begin(), before_.end(), [&](const Stage* c) {
+        return std::any_of(leaves.begin(), leaves.end(), [&](const auto& leaf) { return leaf.second == section_of(*c); });
+      });
+    });
   }
 
-  void issue_loads(const std::string& iteration, const std::string& slot) {
-    for (const Load& l : p_.loads) if (l.in_loop) stage(l, iteration, slot);
+  // ---- the loop
+  bool is_copy(const Stage& s) const { return s.kind == Stage::Kind::kCopy; }
+  /// An iteration's operands on their way to a slot.
+  void copy_iteration(const std::string& iteration, const std::string& slot) {
+    for (const Stage* s : inside_) {
+      if (!is_copy(*s)) continue;
+      const int section = section_of(*s);
+      open("{{ const int it = {}; (void)it;", iteration);
+      for (const Split& x : p_.splits) if (x.reduced && is_ragged(x) && has_index(*s, x.index)) declare_left(x);
+      copy(*s, fmt::format("T{}{{({}*)(smem + {}{}{})}}", name(section), element_type(section), d_.section_at[at(section)],
+                           of_warp(section), in_slot(section, slot)));
+      close();
+    }
   }
-
+  bool has_index(const Stage& s, IndexId i) const {
+    const std::vector<IndexId>& of = p_.index_of[at(place(s.to).value)];
+    return std::find(of.begin(), of.end(), i) != of.end();
+  }
   /// Iterations are dealt in turn to the warps of a block, in runs to the blocks of a cluster.
-  void loop_range(int64_t iterations) {
-    const int64_t each = (iterations + p_.cluster - 1) / p_.cluster, warps = p_.loop_warps;
-    line("const int begin = {}, end = {};", p_.cluster > 1 ? fmt::format("cluster_rank() * {}", each) : "0",
-         p_.cluster > 1 ? fmt::format("begin + {0} < {1} ? begin + {0} : {1}", each, iterations) : std::to_string(iterations));
-    line("const int first = {0}, iterations = (end - begin - first + {1}) / {2};", warps > 1 ? "warp_id()" : "0", warps - 1, warps);
+  void loop_range() {
+    const int64_t each = ceil_div(chunks_, int64_t{d_.cluster});
+    line("const int begin = {}, end = {};", d_.cluster > 1 ? fmt::format("cluster_rank() * {}", each) : "0",
+         d_.cluster > 1 ? fmt::format("begin + {0} < {1} ? begin + {0} : {1}", each, chunks_) : std::to_string(chunks_));
+    line("const int first = {0}, iterations = (end - begin - first + {1}) / {2};", warps_ > 1 ? "warp_id()" : "0", warps_ - 1, warps_);
     // Blocks start at different places, so that they do not all ask the same lines of a shared operand from L2 at once (0.8 us of 19 on
     // rms_norm_linear, docs/planning.md).
-    line("const int turn = int(int64_t(block_x) * (end - begin) / {});", g_.launch().grid[0]);
+    const auto x = std::find_if(p_.axes.begin(), p_.axes.end(), [](const Axis& a) { return a.kind == AxisKind::kGrid; });
+    line("const int turn = {};",
+         rotated_ ? fmt::format("int(int64_t(block_{}) * (end - begin) / {})", x->name, x->extent) : "0");
     line(
         "const auto rotate = [&](int i) {{ const int at = first + i * {} + turn; return begin + (at < end - begin ? at : at - (end - "
         "begin)); }};",
-        warps);
+        warps_);
   }
-
-  /// The loads of the first iterations.
-  void loop_prologue(int stages) {
+  /// The copies of the first iterations.
+  void loop_prologue(int slots) {
     line("#pragma unroll");
-    line("for (int s = 0; s < {}; s++) {{", stages - 1);
-    indent_ += "  ";
-    line("if (s < iterations) {{");
-    indent_ += "  ";
-    issue_loads("rotate(s)", "s");
-    indent_.resize(indent_.size() - 2);
-    line("}}");
+    open("for (int s = 0; s < {}; s++) {{", slots - 1);
+    open("if (s < iterations) {{");
+    copy_iteration("rotate(s)", "s");
+    close();
     line("copy_commit();");
-    indent_.resize(indent_.size() - 2);
-    line("}}");
+    close();
   }
-
   /// Where an iteration's operands lie, and how many of their elements there are.
-  void loop_tiles() {
-    for (const Load& l : p_.loads) {
-      if (!l.in_loop) continue;
-      const SmemTile& t = tile(l.tile);
-      line("const T{0} t{0}{{({1}*)(smem + {2}{4} + slot * {3})}};", l.tile, cuda_type(t.dtype), t.offset, t.bytes / t.copies / t.stages,
-           warp_offset(t));
-      const Input& in = *g_.form<Input>(l.input);
-      for (int d = 0; d < g_.dims(g_.node(l.input).first_value).rank(); d++)
-        if (ragged(l.input, d) && in.part.loop == d) {
-          line("const int {} = {};", existing_name(l.input, d), existing_text(l.input, d));
-          line("(void){};", existing_name(l.input, d));
-        }
+  void iteration_tiles() {
+    for (const Stage* s : inside_) {
+      if (!is_copy(*s)) continue;
+      const int section = section_of(*s);
+      line("const T{0} t{0}{{({1}*)(smem + {2}{3}{4})}};", name(section), element_type(section), d_.section_at[at(section)],
+           of_warp(section), in_slot(section, "slot"));
     }
+    for (const Split& x : p_.splits) if (x.reduced && is_ragged(x)) { declare_left(x); line("(void){};", left(x)); }
   }
-
-  /// Sums over the blocks of a cluster.
-  void exchange_sums() {
-    line("cluster_wait();   // every block of the cluster has started");
-    for (const Step& s : p_.steps) {
-      if (!s.accumulates) continue;
-      const SmemTile &t = tile(s.tile), &x = tile(s.exchange);
-      line("const Parts<{}, {}, {}, {}, {}, {}> t{}{{(float*)(smem + {})}};", parts_fn(t.fn), p_.cluster, t.extent[0], t.extent[1],
-           t.extent[2], t.ld, s.tile, x.offset);
-      line("p{0}.exchange<kThreads>(t{0}, cluster_rank());", s.tile);
+  /// This iteration's operands are there, those of a later one are on their way.
+  void iteration_copies(int slots, const char* meet) {
+    if (slots == 1) {
+      copy_iteration("rotate(iteration)", "0");
+      line("copy_commit();");
+      line("copy_wait<0>();");
+      line("{}", meet);
+      return;
     }
+    line("copy_wait<{}>();", slots - 2);
+    line("{}", meet);
+    open("if (iteration + {} < iterations) {{", slots - 1);
+    line("const int next = slot + {0} < {1} ? slot + {0} : slot + {0} - {1};", slots - 1, slots);
+    copy_iteration(fmt::format("rotate(iteration + {})", slots - 1), "next");
+    close();
+    line("copy_commit();");
+  }
+  void loop() {
+    int slots = 1;
+    for (const Stage* s : inside_) if (is_copy(*s)) slots = std::max(slots, p_.sections[at(section_of(*s))].slots);
+    for (const Stage* s : inside_) if (accumulates(*s)) declare_sum(*s);
+    loop_range();
+    const char* meet = warps_ > 1 ? "warp_barrier();" : "barrier();";
+    if (slots > 1) loop_prologue(slots);
+    if (loop_shares_copies()) { line("copy_wait<{}>();", slots - 1); line("barrier();"); }   // all but the prologue's groups
+    open("for (int iteration = 0, slot = 0; iteration < iterations; iteration++, slot = slot + 1 < {0} ? slot + 1 : 0) {{", slots);
+    iteration_copies(slots, meet);
+    line("const int it = rotate(iteration);");
+    line("(void)it;");
+    iteration_tiles();
+    for (const Stage* s : inside_) run(*s);
+    if (slots == 1 && chunks_ > 1) line("{}", meet);
+    close();
+    line("copy_wait<0>();");
+    line("barrier();");
+    finish_sums();
+  }
+  /// What warps, and the blocks of a cluster, have accumulated becomes one.
+  void finish_sums() {
+    bool any = false;
+    for (const Stage* s : inside_) if (accumulates(*s)) { finish(*s); any = true; }
+    if (any) line("barrier();");
+    if (d_.cluster == 1) return;
+    line("cluster_wait();   // every block of the cluster has started");
+    for (const Stage* s : after_)
+      if (s->way == WayId::kExchange && s->kind == Stage::Kind::kFold) {
+        const int from = d_.home[at(s->reads[0])], to = place(s->through.back()).section;
+        line("const {} t{}{{(float*)(smem + {})}};", parts_type(from, d_.cluster), name(from), d_.section_at[at(to)]);
+        line("p{0}.exchange<kThreads>(t{0}, cluster_rank());", name(from));
+      }
     line("cluster_arrive();");
     line("cluster_wait();");
   }
 
-  void loop_phase() {
-    if (!has_loop()) return;
-    const int64_t iterations = g_.launch().loop;
-    const int stages = p_.stages;
-    for (const Step& s : p_.steps) if (s.accumulates) declare_accumulator(s);
-    loop_range(iterations);
-    const char* sync = p_.loop_warps > 1 ? "warp_barrier();" : "barrier();";
-    if (stages > 1) loop_prologue(stages);
-    if (loop_shares_loads()) { line("copy_wait<{}>();", stages - 1); line("barrier();"); }   // all but the prologue's groups
-    line("for (int iteration = 0, slot = 0; iteration < iterations; iteration++, slot = slot + 1 < {0} ? slot + 1 : 0) {{", stages);
-    indent_ += "  ";
-    if (stages > 1) {
-      line("copy_wait<{}>();", stages - 2);
-      line("{}", sync);
-      line("if (iteration + {} < iterations) {{", stages - 1);
-      indent_ += "  ";
-      line("const int next = slot + {0} < {1} ? slot + {0} : slot + {0} - {1};", stages - 1, stages);
-      issue_loads(fmt::format("rotate(iteration + {})", stages - 1), "next");
-      indent_.resize(indent_.size() - 2);
-      line("}}");
-      line("copy_commit();");
-    } else {
-      issue_loads("rotate(iteration)", "0");
-      line("copy_commit();");
-      line("copy_wait<0>();");
-      line("{}", sync);
-    }
-    line("const int it = rotate(iteration);");
-    line("(void)it;");
-    loop_tiles();
-    for (const Step& s : p_.steps) if (s.phase == Phase::kLoop) run(s);
-    if (stages == 1 && iterations > 1) line("{}", sync);
-    indent_.resize(indent_.size() - 2);
-    line("}}");
-    line("copy_wait<0>();");
-    line("barrier();");
-    bool finished = false;
-    for (const Step& s : p_.steps) if (s.accumulates) { finish(s); finished = true; }
-    if (finished) line("barrier();");
-    if (p_.cluster == 1) return;
-    exchange_sums();
-  }
-
-  void after_phase() {
-    for (const Step& s : p_.steps) if (s.phase == Phase::kAfter) run(s);
-  }
-
-  const BlockPlan& p_;
+  const KernelProgram& p_;
+  const Derived& d_;
   const Graph& g_;
-  const bool narrow_;   // every result is stored in 16 bits
+  const std::vector<Phase> phase_;
+  std::vector<Tile> tiles_;                        // per section
+  std::vector<const Stage*> before_, inside_, after_;
+  std::map<PlaceId, const Stage*> maker_;
+  const Item* loop_ = nullptr;
+  int64_t chunks_ = 1;                             // that all iterations take together
+  bool rotated_ = false;
+  const Stage* running_ = nullptr;                 // the maximum of a softmax between two products in registers
+  int64_t warps_ = 1;                              // that divide the loop
+  bool narrow_ = false;                            // every result is stored in 16 bits
   std::string out_, indent_ = "  ";
 };
 
 }  // namespace
+}  // namespace mirage::schedule
+
+namespace mirage {
 
 KernelText emit_block_kernel(const KernelPlan& kernel, const Plan&, const Target& target) {
-  const BlockPlan& p = *std::get<std::shared_ptr<const BlockPlan>>(kernel.body);
+  const schedule::KernelProgram program = schedule::program_of(kernel);
+  const schedule::Derived d = derive(program);
+  const BlockPlan& bound = *std::get<std::shared_ptr<const BlockPlan>>(kernel.body);   // to which buffers
   KernelText k;
   k.name = kernel.name;
   std::string params;
-  for (size_t i = 0; i < p.operands.size(); i++) {
-    k.args.push_back(p.operands[i].buffer);
-    k.written.push_back(false);
-    params += fmt::format("{}const void* __restrict__ in{}", params.empty() ? "" : ", ", i);
-  }
-  for (size_t i = 0; i < p.results.size(); i++) {
-    k.args.push_back(p.results[i].buffer);
-    k.written.push_back(true);
-    params += fmt::format("{}void* __restrict__ out{}", params.empty() ? "" : ", ", i);
-  }
-  k.grid = {p.body.launch().blocks() * p.cluster, 1, 1};
-  k.threads = p.threads;
-  k.smem_bytes = p.smem_bytes;
-  const std::string text = BlockEmitter(p).body();
+  const auto pass = [&](const std::vector<Access>& all, bool is_result) {
+    for (size_t i = 0; i < all.size(); i++) {
+      k.args.push_back(all[i].buffer);
+      k.written.push_back(is_result);
+      params += fmt::format("{}{}{}", params.empty() ? "" : ", ", is_result ? "void* __restrict__ out" : "const void* __restrict__ in", i);
+    }
+  };
+  pass(bound.operands, false);
+  pass(bound.results, true);
+  k.grid = {d.blocks, 1, 1};
+  k.threads = d.threads;
+  k.smem_bytes = d.smem_bytes;
+  const std::string text = schedule::BlockEmitter(program, d).body();
   // Blocks per multiprocessor are asked for where that was measured. Elsewhere the compiler takes the registers that it needs: a promise of
   // four blocks of 128 threads spilled on sm_80 and sm_100a.
-  const int promised = target.sm == 90 ? p.blocks_per_sm : 1;
+  const int promised = target.sm == 90 ? program.per_sm : 1;
   k.source = fmt::format(
       "// {}\n__global__ void {}__launch_bounds__({}, {}) {}({}) {{\n  using namespace mo;\n  constexpr int kThreads = {};\n  extern "
       "__shared__ __align__(128) unsigned char smem[];\n{}}}\n",
-      kernel.why, p.cluster > 1 ? fmt::format("__cluster_dims__({}, 1, 1) ", p.cluster) : "", p.threads, promised, kernel.name, params,
-      p.threads, text);
+      kernel.why, d.cluster > 1 ? fmt::format("__cluster_dims__({}, 1, 1) ", d.cluster) : "", d.threads, promised, kernel.name, params,
+      d.threads, text);
   return k;
 }
 

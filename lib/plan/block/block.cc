@@ -6,11 +6,30 @@
 
 #include <algorithm>
 
+#include "mirage/ir/whole.h"
 #include "plan/buffers.h"
 #include "plan/block/block_planner.h"
 
 namespace mirage {
 namespace {
+
+std::shared_ptr<BlockPlan> plan_as(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results,
+                                   const Target& target, BlockChoice choice, std::string& reason, const ContractRule& rule) {
+  BlockPlanner planner(body, operands, results, target, choice, rule);
+  if (!planner.run()) { reason = planner.reason; return nullptr; }
+  auto plan = std::make_shared<BlockPlan>(planner.take());
+  plan->cost = estimate(*plan, target);
+  return plan;
+}
+
+/// Why a body has no program (docs/schedule.md): its tiles make up no function of whole tensors. "" if they do.
+std::string no_program(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results) {
+  if (in_runs(operands, results)) return "a tensor in runs";
+  std::vector<Dims> dims;
+  for (const Access& a : operands) dims.push_back(a.dims);
+  const Whole all = whole(body, dims);
+  return all.reason.empty() ? cuts(body, all.index_of).reason : all.reason;
+}
 
 /// The plan again with the layouts of the integer program, where that is possible and not slower.
 void improve_layouts(BlockPlanned& best, const Target& target) {
@@ -60,12 +79,8 @@ int dim_of(const Dims& d, int index3) {
 
 std::shared_ptr<BlockPlan> plan_block_as(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results,
                                          const Target& target, BlockChoice choice, std::string& reason, const ContractRule& rule) {
-  if (in_runs(operands, results)) { reason = "a tensor in runs"; return nullptr; }
-  BlockPlanner planner(body, operands, results, target, choice, rule);
-  if (!planner.run()) { reason = planner.reason; return nullptr; }
-  auto plan = std::make_shared<BlockPlan>(planner.take());
-  plan->cost = estimate(*plan, target);
-  return plan;
+  if (std::string why = no_program(body, operands, results); !why.empty()) { reason = std::move(why); return nullptr; }
+  return plan_as(body, operands, results, target, choice, reason, rule);
 }
 
 BlockChoice choice_of(const BlockPlan& p) {
@@ -104,11 +119,13 @@ std::vector<BlockChoice> block_choices(const Graph& body, const Target& target, 
 BlockPlanned plan_block(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target,
                         const ContractRule& rule) {
   BlockPlanned best;
+  best.reason = no_program(body, operands, results);
+  if (!best.reason.empty()) return best;
   const bool has_chain = find_chain(body).has_value();
   for (bool chain : {true, false}) {
     if (best.plan || (chain && !has_chain)) continue;
     for (const BlockChoice& choice : block_choices(body, target, chain)) {
-      auto plan = plan_block_as(body, operands, results, target, choice, best.reason, rule);
+      auto plan = plan_as(body, operands, results, target, choice, best.reason, rule);
       if (plan && (!best.plan || plan->cost.us < best.cost.us)) { best.plan = plan; best.cost = plan->cost; }
     }
   }

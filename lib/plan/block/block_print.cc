@@ -17,9 +17,8 @@ std::string step_text(const BlockPlan& p, const Step& s) {
                       : fmt::format("t{}{} x t{}{} on float32 units, {} threads along columns", s.x, s.x_transposed ? "'" : "", s.y,
                                     s.y_transposed ? "'" : "", s.tj);
     case Step::Kind::kReduce:
-      return fmt::format("reduce.{} over {}, {} threads per result, {} elements at a time", reduce_name(p.body.form<Reduce>(s.node)->fn),
-                         "brc"[s.dim3], s.group, s.width);
-    case Step::Kind::kFill: return fmt::format("evaluate, {} elements at a time", s.width);
+      return fmt::format("reduce.{} over {}, {} threads per result", reduce_name(p.body.form<Reduce>(s.node)->fn), "brc"[s.dim3], s.group);
+    case Step::Kind::kFill: return "evaluate";
     case Step::Kind::kAccumulate: return "accumulate elementwise";
     case Step::Kind::kChain:
       return fmt::format("softmax(t{}{} x t{}{}) x t{}{} in registers, warps {} along rows, {} along keys; maxima -> t{}{}", s.x,

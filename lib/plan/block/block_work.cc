@@ -85,19 +85,14 @@ bool BlockPlanner::divide_work() {
     } else if (s.kind == Step::Kind::kReduce) {
       const Extent3 in = p_.extent_of[at(g().node(s.node).operands[0])];
       const int64_t extent = in[static_cast<size_t>(s.dim3)], outs = in[0] * in[1] * in[2] / extent;
-      s.width = s.dim3 == 2 && extent % 8 == 0 ? 8 : 1;
+      const int width = s.dim3 == 2 && extent % 8 == 0 ? 8 : 1;   // neighbours that a thread evaluates together
       const int team = own_warp(s) ? 32 : p_.threads;
       int group = team;
-      while (group > 1 && (group / 2 * s.width >= extent || group * std::min<int64_t>(outs, team) > team)) group /= 2;
+      while (group > 1 && (group / 2 * width >= extent || group * std::min<int64_t>(outs, team) > team)) group /= 2;
       s.group = group;
       out->parts = own_warp(s) ? p_.loop_warps : std::max(1, group / 32);
       if (outs / std::max(1, team / group) > 64) return refuse("a reduction's partial results exceed the registers");
     }
-  }
-  for (Step& s : p_.steps) {
-    if (s.kind != Step::Kind::kFill) continue;
-    const SmemTile& t = p_.tiles[static_cast<size_t>(s.tile)];
-    if (!t.col && t.extent[2] % 8 == 0 && p_.extent_of[at(s.value)][2] > 1) s.width = 8;
   }
   if (p_.loop_warps > 1) {
     for (const Load& l : p_.loads) if (l.in_loop) p_.tiles[static_cast<size_t>(l.tile)].copies = p_.loop_warps;

@@ -119,10 +119,27 @@ template <class Resident> int kept_of(const RegionPlan& p, const Resident& resid
   while (n > 0 && resident(registers + n * each) < resident(registers) && resident(registers + n * each) * p.threads < kWorkingThreads) n--;
   return static_cast<int>(n);
 }
+/// Blocks of an elementwise kernel that a multiprocessor takes if each thread has 32 registers, where functions would take more of them
+/// than that, and so leave too few loads under way (elu of 4096 x 393216 bfloat16, 36 registers: 1688, 4.2 TB/s would be 1510). One vector
+/// in, one out: what else a thread keeps might not fit.
+int full_residency(const RegionPlan& p, const Target& target) {
+  if (p.shape != RegionPlan::Shape::kPointwise || p.wide || p.width < 4 || p.accesses.size() != 2 || p.passes[0].stores.size() != 1)
+    return 1;
+  double operations = 0;
+  int loads = 0;
+  for (const RegionInstr& i : p.passes[0].body) {
+    if (i.kind == RegionInstr::Kind::kBranch || (i.kind == RegionInstr::Kind::kLoad && !i.vector)) return 1;
+    loads += i.kind == RegionInstr::Kind::kLoad;
+    operations += i.kind == RegionInstr::Kind::kMap ? operations_of(i.fn) : 0;
+  }
+  const bool small = target.smem_per_sm < 128 << 10;   // sm_86, sm_89 and sm_120: 1536 threads
+  const int blocks = (small ? 1536 : 2048) / p.threads;
+  return loads == 1 && operations >= 8 && p.blocks >= int64_t{blocks} * target.num_sms ? blocks : 1;
+}
 /// Asks for as many blocks per multiprocessor as one wave needs, up to what registers allow without spilling.
 void ask_residency(RegionPlan& p, const Target& target) {
   take_smem(p);
-  p.blocks_per_sm = 1;
+  p.blocks_per_sm = full_residency(p, target);
   p.kept = 0;
   if (p.held == 0) return;
   if (p.staged) {
@@ -141,10 +158,24 @@ void ask_residency(RegionPlan& p, const Target& target) {
     return std::clamp<int64_t>(ceil_div(p.blocks, target.num_sms), 1, std::max<int64_t>(1, most));
   };
   p.kept = kept_of(p, resident);
-  p.blocks_per_sm = static_cast<int>(resident(working_registers(p, p.held) + p.kept * (p.held * p.width + edges_each(p))));
+  int64_t registers = working_registers(p, p.held) + p.kept * (p.held * p.width + edges_each(p));
+  // Rows that follow each other have all operands as numbers at once (rms_norm of 524288 x 128 with a gain, 8 threads a row: 32 registers
+  // each 101.2, 48 66.4); where all are resident, that costs less than a further wave.
+  if (p.shape == RegionPlan::Shape::kRow && p.unpacked && ceil_div(p.blocks, target.num_sms) > resident(registers))
+    registers = std::max(registers, round_up(p.held * held_unit(p).elements + 16, 8));
+  p.blocks_per_sm = static_cast<int>(resident(registers));
 }
 
 constexpr int64_t kColumnUnits = 8;   // that each thread of a column holds
+
+/// Threads whose vectors fill a line of 128 bytes. Fewer of them a row, and a warp's load asks for parts of many lines, each of which comes
+/// as often as a row has vectors a thread (H200; threads a row: rms_norm of 524288 x 128 bfloat16 4 157.4, 8 66.4, 16 65.5; softmax of
+/// 1048576 x 64 2 81.1, 4 69.1, 8 67.7; group norm of 32768 x 64 x 64 2 157.0, 4 137.0, 8 133.3).
+int64_t threads_of_line(const RegionPlan& p) {
+  int64_t bytes = 16;
+  for (const RegionAccess& a : p.accesses) bytes = std::min<int64_t>(bytes, p.width * dtype_bytes(a.dtype));
+  return p.width == 1 ? 1 : 128 / bytes;
+}
 
 /// Threads per row so that a row fits the registers of its team: all its loads are under way at once, and later passes read nothing. As
 /// long as the device is full of threads, or all rows are resident at once by not too few, fewer of them share a row, up to four units
@@ -164,6 +195,7 @@ void hold_rows(RegionPlan& p, const Target& target) {
   while (wish > 1 && p.rows * team_of(wish) < kBusyThreads * target.num_sms && !resident(team_of(wish)) &&
          (team_of(wish) < 256 || ceil_div(p.length, team_of(wish)) > 2))
     wish--;
+  while (wish > 1 && team_of(wish) < std::min(threads_of_line(p), power_of_two_at_least(p.length))) wish--;
   if (wish < 1) return;
   const int64_t team = std::min<int64_t>(1024, team_of(wish));
   if (ceil_div(p.length, team) * each > held_registers(team)) return;
@@ -241,7 +273,7 @@ double issue_us(const Target& t, const RegionPlan& p) {
                warps = static_cast<double>(p.blocks) * p.threads / 32;
   // warps of a multiprocessor: what is in shared memory takes 27 to keep it busy
   const double beside = p.threads / 32.0 * std::min<double>(p.blocks_per_sm, std::ceil(static_cast<double>(p.blocks) / t.num_sms));
-  return warps * passes * (60 + 5 * steps) /
+  return warps * passes * (48 + 5 * steps) /
          (static_cast<double>(std::min(p.blocks, int64_t{t.num_sms})) * 1700 * (p.staged ? std::min(4.0, beside * 0.15) : 4.0));
 }
 /// Rows by whole blocks take turns: what one place on a multiprocessor takes for its rows, each of which is read, worked on and written one
@@ -284,7 +316,9 @@ Cost cost_of(const Target& t, const RegionPlan& p, int64_t bytes, double flops) 
   double share = std::min({1.0, in_flight / (t.num_sms * 32768.0), static_cast<double>(p.blocks) / (0.6 * t.num_sms)});
   double memory, again = 0;
   if (p.held > 0) {   // everything is asked for at once: device memory as a whole, then what one multiprocessor takes of a block's part
-    memory = static_cast<double>(cost.bytes) / (t.dram_bytes_per_us * 0.8) +
+    // rows that follow each other in many waves are read, worked on and written at the same time
+    const bool follow = p.team <= 32 && p.width > 1 && p.blocks > int64_t{4} * p.blocks_per_sm * t.num_sms;
+    memory = static_cast<double>(cost.bytes) / (t.dram_bytes_per_us * (follow ? 0.93 : 0.8)) +
              static_cast<double>(cost.bytes) / static_cast<double>(p.blocks) / t.region_sm_bytes_per_us;
     if (const Turns turn = turns(t, p, bytes); p.shape == RegionPlan::Shape::kRow && p.team > 32 && turn.waves > 1)
       memory = std::max(memory, std::hypot(static_cast<double>(bytes) / (t.dram_bytes_per_us * 0.97), turn.us));
@@ -295,7 +329,10 @@ Cost cost_of(const Target& t, const RegionPlan& p, int64_t bytes, double flops) 
     // elements one by one: the walk counts, not the bytes under way (softmax of 32 x 50257 by 512 threads a row 24.9)
     if (p.shape != RegionPlan::Shape::kPointwise && p.width == 1) memory = static_cast<double>(cost.bytes) / t.dram_bytes_per_us, share = 1;
     if (p.shape != RegionPlan::Shape::kPointwise)
-      memory = std::max(memory, (cost.bytes <= t.l2_bytes ? kStepUs : p.passes[0].stores.empty() ? kFarStepUs : kStoringStepUs) * walks * waves);
+      memory = std::max(memory, walks * waves *
+                                    (cost.bytes <= t.l2_bytes           ? kStepUs
+                                     : p.passes[0].stores.empty() ? kFarStepUs
+                                                                  : kStoringStepUs));
     // part of it in L1
     again = 0.5 * static_cast<double>(cost.bytes) * static_cast<double>(p.passes.size() - 1) / (t.l2_bytes_per_us * std::max(share, 0.004));
   }

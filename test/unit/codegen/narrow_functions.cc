@@ -1,5 +1,5 @@
-// The device library's functions for results of 16 bits (runtime/02_narrow.cuh), with the arithmetic of the device but for its three
-// approximations (PTX ISA: ex2, lg2, rcp .approx.ftz, each within 2^-22 of its result or, lg2 near 1, of 1), beside doubles.
+// The device library's functions for results of 16 bits (runtime/elements/02_narrow.cuh), with the arithmetic of the device but for its
+// three approximations (PTX ISA: ex2, lg2, rcp .approx.ftz, each within 2^-22 of its result or, lg2 near 1, of 1), beside doubles.
 #include <cmath>
 #include <limits>
 
@@ -18,7 +18,7 @@ inline float approximate_log2(float x) {
 }
 inline float approximate_inverse(float x) { return off(1 / static_cast<double>(x), -sign_of_error); }
 }  // namespace mo
-#include "codegen/runtime/02_narrow.cuh"
+#include "codegen/runtime/elements/02_narrow.cuh"
 
 namespace {
 

@@ -100,6 +100,52 @@ TEST_CASE("few threads share a row where all rows are resident at once, more whe
   for (const RegionPlan& r : {many, resident}) CHECK(r.blocks <= int64_t{r.blocks_per_sm} * target().num_sms);
 }
 
+TEST_CASE("short rows are read by whole lines of 128 bytes") {
+  const auto row_of = [](DType dtype, int64_t rows, int64_t columns) {   // measured on an H200 (region_threads.cc, threads_of_line)
+    Sketch s;
+    s.output(softmax(s.b, s.input(dtype, Dims{rows, columns}), 1), dtype);
+    const Program p = s.finish();
+    return region(plan_of(p), 0);
+  };
+  CHECK(row_of(DType::kBF16, 1048576, 64).team == 8);
+  CHECK(row_of(DType::kBF16, 524288, 128).team >= 8);
+  CHECK(row_of(DType::kBF16, 524288, 32).team == 4);   // shorter than a line
+  CHECK(row_of(DType::kF32, 524288, 64).team >= 8);
+}
+
+TEST_CASE("functions of elements leave a multiprocessor its threads") {
+  const auto map_of = [](MapFn fn, int64_t n) {
+    Sketch s;
+    s.output(s.b.map(fn, {s.input(DType::kF16, Dims{n})}), DType::kF16);
+    const Program p = s.finish();
+    return region(plan_of(p), 0);
+  };
+  CHECK(map_of(MapFn::kGelu, 1 << 26).blocks_per_sm * map_of(MapFn::kGelu, 1 << 26).threads == 2048);
+  CHECK(map_of(MapFn::kRelu, 1 << 26).blocks_per_sm == 1);   // its registers are no question
+  CHECK(map_of(MapFn::kGelu, 1 << 16).blocks_per_sm == 1);   // nor here: one block each
+}
+
+TEST_CASE("reductions of columns that would leave memory idle are cut in two kernels, ahead of what they are part of") {
+  // a batch norm's statistics over the rows of 16384 x 4096: 1024 iterations a thread, in one kernel with what follows
+  Sketch s;
+  const ValueId x = s.input(DType::kBF16, {16384, 4096});
+  const ValueId mean = s.b.map(MapFn::kMul, {s.b.add(Reduce{ReduceFn::kSum, 0, 0}, {x}), s.b.constant(1.0 / 16384)});
+  s.output(s.b.map(MapFn::kSub, {x, mean}), DType::kBF16);
+  const Program p = s.finish();
+  const Plan plan = plan_of(p);
+  REQUIRE(plan.kernels.size() == 3);
+  CHECK(region(plan, 0).chunk >= 0);
+  CHECK(region(plan, 0).blocks >= target().num_sms);
+  CHECK(region(plan, 0).width == 8);
+  // few columns of much: channels of images
+  Sketch t;
+  const ValueId y = t.input(DType::kBF16, {64, 64, 65536});
+  const ValueId sum = t.b.add(Reduce{ReduceFn::kSum, 0, 0}, {t.b.add(Reduce{ReduceFn::kSum, 2, 0}, {y})});
+  t.output(t.b.map(MapFn::kSub, {y, sum}), DType::kBF16);
+  const Program q = t.finish();
+  CHECK(plan_of(q).kernels.size() == 3);
+}
+
 TEST_CASE("contiguous elementwise work becomes one loop of 16-byte vectors, odd sizes too") {
   Sketch s;
   const ValueId x = s.input(DType::kF16, {17, 333, 5}), y = s.input(DType::kF16, {17, 333, 5});
