@@ -21,10 +21,12 @@ constexpr double kWidenClocks = 40;
 constexpr double kRankClocks = 15, kRankTurnClocks = 110;
 constexpr double kOneShotRankUs = 0.3;     // its products where few chunks come behind them
 constexpr double kReuseUs = 0.85;          // until a stage that was let go holds its next chunk
-constexpr double kErfFunctions = 4.5;
+constexpr double kErfFunctions = 1.5;
 constexpr double kFunctionUs = 0.06;       // 8 rows of a warpgroup's tail, per function of many instructions
 
 double soft_max(double a, double b) { return std::pow(std::pow(a, 6) + std::pow(b, 6), 1.0 / 6); }
+/// Where one hardly waits for the other.
+double harder_max(double a, double b) { return std::max(a, b) * std::pow(1 + std::pow(std::min(a, b) / std::max(a, b), 16), 1.0 / 16); }
 
 /// What v is computed from in the loop: `words` of 32 bits of rows, and `heavy` functions of many instructions, per eight elements of a
 /// row.
@@ -55,7 +57,7 @@ Reading reading(const TilePlan& p, ValueId value) {
   return r;
 }
 
-/// Functions of many instructions behind the loop; erf is several times the others (gelu behind 4096 cubed: 5 to 9 us of a tile's 44).
+/// Functions of many instructions behind the loop; erf is more than the others (exact, behind 4096 cubed, 5 to 9 us of a tile's 44).
 double tail_functions(const TilePlan& p) {
   double n = 0;
   for (NodeId o : p.body.outputs()) n += reading(p, p.body.node(o).operands[0]).heavy;
@@ -142,13 +144,13 @@ constexpr double kStoreUs = 0.07;          // 8 rows of a warpgroup's tail: whol
 // of blocks that stay: a tile's end, more of it where rows are shared, each time that results wait for others to have left, 8 rows of a
 // warpgroup, the last results
 constexpr double kStayUs = 0.25, kSharedTailUs = 0.45, kHeldUs = 0.05, kStageUs = 0.0125, kLastUs = 1.0;
-// the clock that those measured had; all that L2 gives them; how much slower than reads results are written, by blocks of several
-// warpgroups' columns, by those of one, of more than 128 rows, and for each block more of a multiprocessor
-constexpr double kStayClock = 1.09, kL2Share = 1.45, kWritten = 1.2, kNarrowWritten = 1.4, kTallWritten = 1.04, kCrowdedWritten = 0.05,
-                 kCrowdedTail = 0.7;
+// the clock that those measured had; all that L2 gives them; how much slower than reads results are written, by blocks of one warpgroup's
+// columns, and for each row; what a block's tail takes of another's time
+constexpr double kStayClock = 1.09, kL2Share = 1.35, kWritten = 1.1, kNarrowWritten = 0.06, kTallWritten = 8e-4, kCrowdedTail = 0.7;
 
 /// Of one chunk of a block of a large plan: clocks of the tensor cores for a warpgroup's products, of that warpgroup besides, bytes.
-struct LargeChunk { double clocks = 0, turn = 0, computed = 0, bytes = 0; };
+/// rows: of the bytes, those of rows that are shared.
+struct LargeChunk { double clocks = 0, turn = 0, computed = 0, bytes = 0, rows = 0; };
 LargeChunk large_chunk(const TilePlan& p, const Target& target) {
   LargeChunk x;
   // Of one instruction, over 16 of the reduction: its products, or its operands from shared memory.
@@ -166,6 +168,7 @@ LargeChunk large_chunk(const TilePlan& p, const Target& target) {
     if (r.input < 0) x.computed += computing(p, r.value);
   }
   x.bytes = weight_bytes + rows_bytes;
+  x.rows = rows_bytes;
   return x;
 }
 double large_clock(const TilePlan& p, const Target& target) {
@@ -180,8 +183,8 @@ Cost estimate_staying(const TilePlan& p, const Target& target, bool explain) {
   const double clock = kStayClock * large_clock(p, target), chunks = static_cast<double>(p.chunks);
   const double tiles = static_cast<double>(p.blocks() * p.batch), at_once = p.blocks_per_sm,
                rounds = std::ceil(tiles / static_cast<double>(p.launched()));
-  // What lies beyond the reduction is not read.
-  const double bytes = x.bytes * std::min(1.0, static_cast<double>(p.depth) / (chunks * p.chunk));
+  // What lies beyond the reduction is not read; rows that are shared are no fewer to L2 (236 us, as 128 x 128 without).
+  const double bytes = (x.bytes + x.rows * (p.sharing - 1)) * std::min(1.0, static_cast<double>(p.depth) / (chunks * p.chunk));
   const double rate = std::min((p.column_groups == 1 ? 1.0 : kBesideRate) * target.large_sm_bytes_per_us,
                                kL2Share * target.l2_bytes_per_us / std::min<double>(static_cast<double>(p.launched()), target.num_sms));
   const double cores = x.clocks * p.groups() * at_once / clock, own = (x.clocks + x.turn) / clock;
@@ -191,16 +194,15 @@ Cost estimate_staying(const TilePlan& p, const Target& target, bool explain) {
   const double tail = kStayUs + kHeldUs * (times - 1) + kStageUs * p.tiles() * p.groups() * static_cast<double>(p.body.outputs().size()) +
                       kFunctionUs * p.tiles() * tail_functions(p) + (p.sharing > 1 ? kSharedTailUs : 0.0);
   const double beside = at_once > 1 ? kCrowdedTail * at_once * tail : 0.0;   // another block's tail in the way
-  const double one = std::max(own, cores / at_once);   // block
+  const double one = std::max({own, cores / at_once, t_sm / at_once});       // block
   const double work = rounds * std::max({chunks * cores + beside, chunks * one + tail, chunks * t_sm + beside});
-  // Results are written at a lower rate, lower still in short lines and in many of them.
+  // Results are written at a lower rate, lower still many lines at a time and short ones.
   double written = 0;
   for (const Access& a : p.results) written += static_cast<double>(a.dims.elements() * dtype_bytes(a.dtype));
-  const double lines = (p.column_groups == 1 ? kNarrowWritten : kWritten) * (p.block_rows() > 128 ? kTallWritten : 1.0) *
-                       (1 + kCrowdedWritten * (at_once - 1));
+  const double lines = kWritten + kTallWritten * p.block_rows() + (p.column_groups == 1 ? kNarrowWritten : 0.0);
   const double dram = all_bytes(p), t_dram = ((dram - written) * 1.05 + written * lines) / target.dram_bytes_per_us;
   Cost c;
-  c.us = target.launch_us + 0.4 + kStartUs + (p.sharing > 1 ? kSharedStartUs : 0.0) + kLastUs + soft_max(work, t_dram) +
+  c.us = target.launch_us + 0.4 + kStartUs + (p.sharing > 1 ? kSharedStartUs : 0.0) + kLastUs + harder_max(work, t_dram) +
          0.02 * p.blocks_per_sm + 0.01 * (8 - std::min(8, p.stages));
   c.bytes = static_cast<int64_t>(dram);
   c.flops = all_flops(p);

@@ -60,6 +60,23 @@ TEST_CASE("a plan says which rewrites led to it, and does without those that are
   CHECK(with.plan->predicted_us < without_it.plan->predicted_us);
 }
 
+TEST_CASE("a product of few results over a long reduction is divided among the multiprocessors") {
+  const Target t = *find_target("sm_90a");
+  test::Sketch s;
+  const ValueId x = s.input(DType::kBF16, {256, 65536}), w = s.input(DType::kBF16, {65536, 256});
+  s.output(s.b.add(MatMul{}, {x, w}), DType::kBF16);
+  const Program p = s.finish();
+  const Planned with = make_plan(p, p.graph, t), without_it = make_plan(p, p.graph, without(t, Pass::kDivide));
+  REQUIRE((with.plan && without_it.plan));
+  CHECK(with.plan->predicted_us < 0.5 * without_it.plan->predicted_us);
+  CHECK(steps(p, t).front() == "divide");
+  const auto divided = divide_products(p.graph, t);
+  REQUIRE(divided);
+  CHECK(!check_laws(*divided));
+  CHECK(!divide_products(*divided, t));
+  CHECK(!divide_products(gated(512).graph, t));   // tiles enough
+}
+
 TEST_CASE("every pass can be left out, and something is planned all the same") {
   const Target t = *find_target("sm_90a");
   for (uint64_t seed = 0; seed < 4; seed++) {
