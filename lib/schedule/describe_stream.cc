@@ -24,6 +24,8 @@ struct StreamDescriber {
   DType dtype_of(NodeId n) const { return p.operands[static_cast<size_t>(g().form<Input>(n)->param)].dtype; }
 
   void axes() {
+    if (p.second) throw Undescribed{"a reduction of two parts"};
+    if (p.group) throw Undescribed{"a reduction over groups and what is in them"};
     name_shape(w, p);
     const IndexId n = w.find("n"), k = w.find("k"), b = w.find("b");
     if (n >= 0) w.split(n, p.columns, {{"x", AxisKind::kGrid, ceil_div(p.cols, p.columns)}}, false);
@@ -138,6 +140,7 @@ struct StreamDescriber {
   void contractions() {
     for (const StreamContraction& c : p.contractions) {
       operand(c);
+      if (c.made >= 0) throw Undescribed{"weights that the loop computes"};
       const StreamWeight& x = p.weights[static_cast<size_t>(c.weight)];
       w.compute(c.sum, sum_place(x), c.type == ContractType::kTF32 ? UnitId::kSyncTf32 : UnitId::kSync16, x.free == StreamAxis::kCol);
     }

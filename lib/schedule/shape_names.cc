@@ -6,7 +6,7 @@
 namespace mirage::schedule {
 
 void name_shape(Writer& w, const StreamShape& s) {
-  static constexpr const char* kNames[] = {"", "m", "n", "k", "r", "h", "b"};   // in the order of StreamAxis
+  static constexpr const char* kNames[] = {"", "m", "n", "k", "r", "h", "b", "g", "l"};  // in the order of StreamAxis
   for (ValueId v = 0; v < s.body.num_values(); v++)
     for (size_t d = 0; d < s.axes[static_cast<size_t>(v)].size(); d++)
       if (const StreamAxis a = s.axes[static_cast<size_t>(v)][d]; a != StreamAxis::kOne)

@@ -1,10 +1,14 @@
 // Calls beside each other in one stream kernel (plan/passes/beside.cc) on the CPU, at widths that differ: which tensor maps, pointers,
 // widths and strides a block takes. Ragged widths, both types, biases, residuals, norms, weights with lines along the reduction, results
 // and biases that begin behind others in one tensor.
+#include <tuple>
+#include <set>
 #include <variant>
 
 #include <fmt/format.h>
 
+#include "mirage/plan/alternatives.h"
+#include "emulate/run_all.h"
 #include "emulate/helpers.h"
 #include "mirage/plan/replan.h"
 #include "mirage/plan/stream.h"
@@ -146,4 +150,122 @@ TEST_CASE("calls are not one kernel where one needs the other, or rows differ") 
   // they share the weights, and one needs the other
   CHECK(kernels(x + "," + w, first + R"(, {"op": "matmul", "inputs": ["y", "w"], "output": "z"})",
                 y + "," + tensor("z", "16, 1024", "float16")) == 2);
+}
+
+// Streams whose reduction has two parts, x w + h u (StreamShape::second), on the CPU, in every division that fits: lines in both orders,
+// one and two sums, one row and many, ragged columns, a tail that reads what else there is.
+namespace two_parts {
+
+/// x [rows, first], h [rows, depth], w and v of x, u and z of h: x w + h u, or sigmoid of that times x v + h z.
+struct Parts {
+  const char *name, *type;
+  int rows, first, depth, columns;
+  bool lines, gated;
+};
+
+const std::vector<Parts> kPrograms = {
+    {"lines along the reduction", "float16", 9, 128, 256, 72, true, false},
+    {"lines along columns, many rows", "bfloat16", 32, 192, 128, 64, false, false},
+    {"two sums", "float16", 5, 64, 192, 104, true, true},
+    {"one row, two sums", "bfloat16", 1, 256, 128, 72, false, true},
+};
+
+std::string tensor(const char* name, const std::string& shape, const char* type) {
+  return fmt::format(R"("{}": {{"shape": [{}], "dtype": "{}"}})", name, shape, type);
+}
+
+Program program(const Parts& u) {
+  const auto shape = [&](int depth) { return u.lines ? fmt::format("{}, {}", u.columns, depth) : fmt::format("{}, {}", depth, u.columns); };
+  std::string inputs, nodes;
+  const char* const names[] = {"x", "h", "w", "u", "v", "z"};
+  const std::string shapes[] = {fmt::format("{}, {}", u.rows, u.first),
+                                fmt::format("{}, {}", u.rows, u.depth),
+                                shape(u.first),
+                                shape(u.depth),
+                                shape(u.first),
+                                shape(u.depth)};
+  for (int i = 0; i < (u.gated ? 6 : 4); i++) inputs += tensor(names[i], shapes[i], u.type) + ", ";
+  const char* turned = u.lines ? "true" : "false";
+  const auto product = [&](const char* a, const char* b, const char* to) {
+    return fmt::format(R"({{"op": "matmul", "inputs": ["{}", "{}"], "output": "{}", "attrs": {{"transpose_b": {}}}}}, )", a, b, to, turned);
+  };
+  nodes = product("x", "w", "p") + product("h", "u", "q") + R"({"op": "add", "inputs": ["p", "q"], "output": "s"}, )";
+  if (u.gated)
+    nodes += product("x", "v", "c") + product("h", "z", "d") +
+             R"({"op": "add", "inputs": ["c", "d"], "output": "e"}, )"
+             R"({"op": "relu", "inputs": ["s"], "output": "f"}, )"
+             R"({"op": "mul", "inputs": ["e", "f"], "output": "g"}, )";
+  nodes += fmt::format(R"({{"op": "add", "inputs": ["{}", "b"], "output": "y"}})", u.gated ? "g" : "s");
+  Program p =
+      program_of(fmt::format(R"({{"version": "1.0", "name": "parts", "inputs": {{{}"b": {{"shape": [{}], "dtype": "{}"}}}}, "outputs": )"
+                             R"({{"y": {{"shape": [{}, {}], "dtype": "{}"}}}}, "nodes": [{}]}})",
+                             inputs, u.columns, u.type, u.rows, u.columns, u.type, nodes),
+                 u.name);
+  const std::string t = std::string(u.type) == "float16" ? "f16" : "bf16";
+  std::string outer, tiles, operands, body;
+  const auto weight = [&](const char* name, int i, int depth, bool looped) {
+    outer += fmt::format("  %{} = input {} : {}[{}]\n", name, i, t, shape(depth));
+    operands += fmt::format(", {}", u.lines ? fmt::format("(transpose (1,0) %{})", name) : fmt::format("%{}", name));
+    tiles += fmt::format("    %t{0} = input {0} grid(1,-,-) loop({1}) : {2}[{3},8]\n", i, looped ? "0" : "-", t, looped ? 16 : depth);
+  };
+  outer = fmt::format("  %x = input 0 : {0}[{1},{2}]\n  %h = input 1 : {0}[{1},{3}]\n", t, u.rows, u.first, u.depth);
+  tiles = fmt::format("    %t0 = input 0 grid(-,-,-) loop(-) : {0}[{1},{2}]\n    %t1 = input 1 grid(-,-,-) loop(1) : {0}[{1},16]\n", t,
+                      u.rows, u.first);
+  weight("w", 2, u.first, false);
+  weight("u", 3, u.depth, true);
+  if (u.gated) weight("v", 4, u.first, false), weight("z", 5, u.depth, true);
+  const int bias = u.gated ? 6 : 4;
+  outer += fmt::format("  %b = input {} : {}[{}]\n", bias, t, u.columns);
+  operands += ", %b";
+  tiles += fmt::format("    %t{0} = input {0} grid(0,-,-) loop(-) : {1}[8]\n", bias, t);
+  body = u.gated ? fmt::format(
+                       "add (mul (add (matmul %t0 %t4) (accum.sum (matmul %t1 %t5))) (relu (add (matmul %t0 %t2) (accum.sum (matmul %t1 "
+                       "%t3))))) %t{}",
+                       bias)
+                 : fmt::format("add (add (matmul %t0 %t2) (accum.sum (matmul %t1 %t3))) %t{}", bias);
+  const auto g = parse_graph(
+      fmt::format("kernel parts {{\n{}  %y = call grid({},1,1) loop({}) (%x, %h{}) {{\n{}    output 0 ({}) grid(1,-,-) : {}\n  }}\n  "
+                  "output 0 %y : {}\n}}\n",
+                  outer, u.columns / 8, u.depth / 16, operands, tiles, body, t, t));
+  INFO((g ? "" : g.errors()[0].text));
+  REQUIRE(g);
+  p.graph = *g;
+  return p;
+}
+
+}  // namespace two_parts
+
+TEST_CASE("reductions of two parts are right on the CPU") {
+  using namespace two_parts;
+  const std::string compiler = find_host_compiler();
+  if (compiler.empty()) {
+    WARN("skipped: there is no host compiler");
+    return;
+  }
+  const Target target = *find_target("sm_90a");
+  std::vector<EmulationCase> cases;
+  std::vector<std::string> names;
+  for (const Parts& u : kPrograms) {
+    INFO(u.name);
+    const Program p = program(u);
+    const Planned planned = make_plan(p, p.graph, target);
+    INFO(planned.reason);
+    REQUIRE(planned.plan);
+    std::set<std::tuple<int, bool, bool>> seen;
+    for (size_t i = 0; i < planned.plan->kernels.size(); i++)
+      for (const KernelPlan& a : kernel_alternatives(planned.plan->kernels[i], target, contract_rule(p), 400)) {
+        const auto* s = std::get_if<std::shared_ptr<const StreamPlan>>(&a.body);
+        if (!s) continue;
+        CHECK((*s)->second == u.first);
+        CHECK((*s)->steps == (u.gated ? 2 : 1));
+        if (!seen.emplace((*s)->chunk, (*s)->stages > 1, (*s)->cluster > 1).second) continue;
+        Plan one = *planned.plan;
+        one.kernels[i].body = a.body;
+        names.push_back(
+            fmt::format("{}: {} warps, {} stages, chunk {}, cluster {}", u.name, (*s)->warps, (*s)->stages, (*s)->chunk, (*s)->cluster));
+        cases.push_back(case_of(p, one, target, fmt::format("p{}_", cases.size())));
+      }
+    CHECK(seen.size() >= 2);
+  }
+  check_emulations(cases, names, compiler, 0.95, true);
 }

@@ -16,8 +16,9 @@
 namespace mirage {
 
 /// The roles of a block graph's dimensions, at full extent: rows of the small operand, columns of the weights, the reduction, a low rank
-/// between two products, what is reduced before the loop; products that stand beside each other. kOne: extent 1.
-enum class StreamAxis : uint8_t { kOne, kRow, kCol, kDepth, kRank, kWhole, kBatch };
+/// between two products, what is reduced before the loop; products that stand beside each other; groups of the reduction; its
+/// second part. kOne: extent 1.
+enum class StreamAxis : uint8_t { kOne, kRow, kCol, kDepth, kRank, kWhole, kBatch, kGroup, kSecond };
 
 constexpr int kUnevenLine = 144;        ///< bytes of the vectors that hold 64 elements of a line which begins anywhere
 
@@ -35,6 +36,8 @@ struct StreamWeight {
   /// kRank, lines across the reduction without gaps between them: brought in lines of 128 bytes, which lie in shared memory as they do in
   /// memory, with the swizzle of a tensor copy
   bool packed = false;
+  /// of the reduction's second part: the weight whose place it takes there; -1: it is of the first
+  int instead_of = -1;
   int step = 0;                         ///< which ring step of a chunk brings it
   int offset = 0;                       ///< bytes from the start of its place in the ring
 };
@@ -45,6 +48,9 @@ struct StreamContraction {
   ValueId sum = -1;        ///< the accumulator
   ValueId small = -1;      ///< the other operand: a map of inputs along rows and reduction
   int weight = -1;
+  ValueId made = -1;  ///< the operand that the loop computes of the weight and of what differs by column or group; -1: as stored
+  /// what is added up over groups: the product of each group times factors that differ by column and group; -1: the product itself
+  ValueId factored = -1;
   ContractType type = ContractType::kF16;   ///< in which arithmetic (ir/contraction.h); not kF32
   /// StreamPlan: instead of TF32, whose partner is float16, in float16 times a power of two per row (docs/decisions.md, "Computed operands
   /// in float16, scaled by line")
@@ -78,6 +84,13 @@ struct StreamShape {
   std::vector<Access> operands, results;
   ContractRule rule;                             ///< how contractions may round
   int64_t rows = 1, cols = 1, depth = 1;
+  /// elements of the reduction in a group (weights with a scale for each 128 of the reduction): it is over two dimensions, groups and what
+  /// is in one, that lie one behind the other; `depth` counts both. 0: no groups
+  int64_t group = 0;
+  /// x w + h u: one reduction of two parts, the elements of h and u behind those of x and w. `second`: elements of the second part, which
+  /// `depth` counts, too; 0: there is none. second_input: its rows
+  int64_t second = 0;
+  NodeId second_input = -1;
   int64_t batch = 1;                             ///< the same over other slices of the tensors, along the second axis of the kernel's grid
   std::vector<std::vector<StreamAxis>> axes;     ///< per value, per dimension
   std::vector<StreamWeight> weights;
@@ -138,6 +151,11 @@ StreamCandidates stream_candidates(const Graph& body, const std::vector<Access>&
 /// Elements at a time in which an input of the loop that differs along the reduction can be read: its lines begin and end at multiples of
 /// them. 8: whole vectors (also of what is no such input).
 int64_t stream_row_unit(const StreamShape&, NodeId input);
+
+/// Inputs that weights or their products are scaled by in the loop (StreamContraction::made, factored), each once.
+std::vector<NodeId> stream_factors(const StreamShape&);
+bool differs_by_group(const StreamShape&, NodeId input);
+int groups_of_chunk(const StreamPlan&);  ///< of the reduction: in one chunk, or one that chunks are parts of
 
 /// Which of the inputs `whole` (reduced before the loop, over the whole reduction) reads the same elements as input `deep` of the loop; -1:
 /// none.

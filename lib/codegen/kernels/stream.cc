@@ -46,6 +46,7 @@ class StreamEmitter : public StreamText {
     line("constexpr int kM = {}, {}kDepth = {}, kRows = {}, kUnits = {}, kItems = {}, kShare = {}, kTail = {};   // kRows: groups of 8",
          p_.rows, p_.beside.empty() ? fmt::format("kN = {}, ", p_.cols) : "", p_.depth, p_.row_tiles, p_.chunk / 32, items(), share(),
          tail_rounds());
+    if (p_.second) line("constexpr int kFirst = {};   // chunks of the reduction's first part", (p_.depth - p_.second) / p_.chunk);
     line("constexpr int kStage = {}, kRing = {}, kReceived = {}, kStatistics = {}, kBarriers = {};", p_.stage_bytes, p_.ring_bytes,
          p_.received_at, p_.statistics_at, p_.barriers_at);
     // a name of its own: block kernels of one library ask for another alignment
@@ -76,6 +77,13 @@ class StreamEmitter : public StreamText {
     return std::all_of(p_.beside.begin(), p_.beside.end(),
                        [&](const StreamShape& s) { return row_stride_of(s, n) == row_stride_of(p_, n); });
   }
+  static int64_t group_stride_of(const StreamShape& s, NodeId n) {
+    return stride_of(s.operands[at(s.body.form<Input>(n)->param)], s.axes[at(s.body.node(n).first_value)], Axis::kGroup);
+  }
+  bool same_group_stride(NodeId n) const {
+    return std::all_of(p_.beside.begin(), p_.beside.end(),
+                       [&](const StreamShape& s) { return group_stride_of(s, n) == group_stride_of(p_, n); });
+  }
   std::string row_stride(NodeId n, int64_t stride) const override {
     return same_row_stride(n) ? std::to_string(stride) : fmt::format("rows{}", n);
   }
@@ -100,6 +108,8 @@ class StreamEmitter : public StreamText {
              }));
         if (has(value(n), Axis::kRow) && !same_row_stride(n))
           line("const int64_t rows{} = {};", n, chosen([&](size_t i) { return std::to_string(row_stride_of(call(i), n)); }));
+        if (has(value(n), Axis::kGroup) && !same_group_stride(n))
+          line("const int64_t groups{} = {};", n, chosen([&](size_t i) { return std::to_string(group_stride_of(call(i), n)); }));
       }
     for (NodeId n : g_.outputs()) {
       const int r = g_.form<Output>(n)->result;
@@ -146,6 +156,7 @@ class StreamEmitter : public StreamText {
     else line("const auto chunk_of = [&](int round) {{ return round * kWorkers + worker; }};");
     open("const auto fetch = [&](int step) {{   // one step of this warp's ring");
     line("const int chunk = chunk_of(step / kSteps), place = step % kStages;");
+    if (p_.second) line("const bool second = chunk >= kFirst;\n  const int from = (second ? chunk - kFirst : chunk) * kChunk;");
     const std::string none = p_.staggered ? "step >= kRounds * kSteps" : "chunk >= kChunks";
     if (uneven()) open("if (!({})) {{", none);
     else line("if (lane != 0 || {}) return;", none);
@@ -156,7 +167,8 @@ class StreamEmitter : public StreamText {
       if (const int64_t bytes = boxes_of(s); bytes > 0) {
         if (uneven()) open("if (lane == 0) {{");
         line("mbarrier_expect(bar, {});", bytes);
-        for (size_t i = 0; i < p_.weights.size(); i++) if (p_.weights[i].step == s && !p_.weights[i].uneven) copy(p_.weights[i], i);
+        for (size_t i = 0; i < p_.weights.size(); i++)
+          if (p_.weights[i].step == s && !p_.weights[i].uneven && p_.weights[i].instead_of < 0) copy(p_.weights[i], i);
         if (uneven()) close();
       }
       for (const StreamWeight& w : p_.weights) if (w.step == s && w.uneven) copy_lines(w);
@@ -190,12 +202,15 @@ class StreamEmitter : public StreamText {
   void copy(const StreamWeight& w, size_t i) {
     const bool wide = w.free == Axis::kCol;
     const char* policy = wide && p_.evict_first ? ", policy" : "";
+    std::string map = fmt::format("map{}", i);
+    for (size_t j = 0; j < p_.weights.size(); j++)
+      if (p_.weights[j].instead_of == static_cast<int>(i)) map = fmt::format("second ? map{} : {}", j, map);
+    const char* from = p_.second ? "from" : "chunk * kChunk";
     if (!w.depth_major)
-      line("copy_box(to + {}, map{}, {}, chunk * kChunk{}, bar{});", w.offset, i, wide ? "column" : "0", w.slice ? ", batch_id()" : "",
-           policy);
+      line("copy_box(to + {}, {}, {}, {}{}, bar{});", w.offset, map, wide ? "column" : "0", from, w.slice ? ", batch_id()" : "", policy);
     else
       for (int j = 0; j < p_.chunk / 64; j++)
-        line("copy_box(to + {}, map{}, chunk * kChunk + {}, {}{}, bar{});", w.offset + j * w.padded * 128, i, j * 64, wide ? "column" : "0",
+        line("copy_box(to + {}, {}, {} + {}, {}{}, bar{});", w.offset + j * w.padded * 128, map, from, j * 64, wide ? "column" : "0",
              w.slice ? ", batch_id()" : "", policy);
   }
 
@@ -204,7 +219,8 @@ class StreamEmitter : public StreamText {
   /// Bytes that tensor copies bring in step s.
   int64_t boxes_of(int s) const {
     int64_t bytes = 0;
-    for (const StreamWeight& w : p_.weights) if (w.step == s && !w.uneven) bytes += static_cast<int64_t>(w.padded) * p_.chunk * 2;
+    for (const StreamWeight& w : p_.weights)
+      if (w.step == s && !w.uneven && w.instead_of < 0) bytes += static_cast<int64_t>(w.padded) * p_.chunk * 2;
     return bytes;
   }
   /// The element of its tensor at which this block's product of a batch begins.
@@ -222,6 +238,112 @@ class StreamEmitter : public StreamText {
             "fetch_uneven<64>({} + {}, {}, {} + column * int64_t({}) + chunk * kChunk + {}, {}, kN - column, kDepth - chunk * kChunk - "
             "{});",
             to, w.offset + j * 64 * kUnevenLine, tensor, first_element(w), w.line, j * 64, w.line, j * 64);
+  }
+
+  // ---- what weights, or their products by group, are scaled by in the loop (runtime/43_stream_lines.cuh)
+  std::vector<NodeId> factors(bool by_group) const {
+    std::vector<NodeId> out;
+    for (NodeId n : stream_factors(p_))
+      if (differs_by_group(p_, n) == by_group) out.push_back(n);
+    return out;
+  }
+  bool scales_groups() const {
+    return !factors(true).empty() ||
+           std::any_of(p_.contractions.begin(), p_.contractions.end(), [](const StreamContraction& c) { return c.factored >= 0; });
+  }
+  std::string factor_type(NodeId n) const { return fmt::format("ColumnFactors<{}, {}>", cuda_type(access(n).dtype), tiles()); }
+  std::string fetched_factor(NodeId n, const std::string& to, const std::string& group, const std::string& exists) const {
+    const int64_t columns = stride(n, Axis::kCol), groups = stride(n, Axis::kGroup);
+    std::string from = pointer(n);
+    if (columns) from += fmt::format(" + column * int64_t({})", columns);
+    if (differs_by_group(p_, n))
+      from += fmt::format(" + {} * int64_t({})", group, same_group_stride(n) ? std::to_string(groups) : fmt::format("groups{}", n));
+    const std::string left = columns ? "kN - column" : fmt::format("{}", p_.columns);
+    return fmt::format("{}.fetch({}, {}, {}{}{});", to, from, columns, exists, left, exists.empty() ? "" : " : 0");
+  }
+  /// Those that are the same for all groups, and the first chunk's.
+  void first_factors() {
+    for (NodeId n : factors(false)) {
+      line("{} f{};", factor_type(n), n);
+      line("{}", fetched_factor(n, fmt::format("f{}", n), "", ""));
+    }
+    if (scales_groups()) line("constexpr int kGroup = {};   // elements of the reduction in a group", p_.group);
+    if (factors(true).empty()) return;
+    line("constexpr int kGroups = {};   // in a chunk, or of which it is a part", groups_of_chunk(p_));
+    for (NodeId n : factors(true)) line("{0} f{1}[kGroups], next_f{1}[kGroups];", factor_type(n), n);
+    open("const auto fetch_factors = [&](int chunk) {{");
+    line("#pragma unroll");
+    open("for (int i = 0; i < kGroups; i++) {{");
+    line("const int group = chunk * kChunk / kGroup + i;");
+    for (NodeId n : factors(true))
+      line("{}", fetched_factor(n, fmt::format("next_f{}[i]", n), "group", fmt::format("group < {} ? ", p_.depth / p_.group)));
+    close();
+    close("};");
+    line("fetch_factors(chunk_of(0));");
+  }
+  void take_factors() {
+    if (factors(true).empty()) return;
+    for (NodeId n : factors(true)) line("for (int i = 0; i < kGroups; i++) f{0}[i] = next_f{0}[i];", n);
+    line("if (round + 1 < kRounds) fetch_factors(chunk_of(round + 1));");
+  }
+  /// The expression v of the loop over factors, with `leaf` for the stored weight, or for the product.
+  std::string factor_element(ValueId v, const std::string& leaf, const char* place, std::string& statements,
+                             std::map<ValueId, std::string>& known) const {
+    if (auto it = known.find(v); it != known.end()) return it->second;
+    if (g_.def_form<Transpose>(v)) return factor_element(g_.def(v).operands[0], leaf, place, statements, known);
+    if (const auto* c = g_.def_form<Const>(v)) return CudaText().constant(c->value);
+    if (g_.def_form<MatMul>(v)) return leaf;
+    std::string text;
+    if (g_.def_form<Input>(v)) {
+      const NodeId n = g_.value(v).node;
+      if (has(v, Axis::kDepth)) return leaf;
+      text = fmt::format("f{}{}.{}", n, differs_by_group(p_, n) ? "[group]" : "", place);
+    } else {
+      text = map(v, [&](ValueId o) { return factor_element(o, leaf, place, statements, known); });
+    }
+    statements += fmt::format("const auto v{} = {}; ", v, text);
+    return known[v] = fmt::format("v{}", v);
+  }
+  /// The weight's fragments as the products of contraction i take them: as they are stored, or as the loop computes them. column: the name
+  /// of a tile of columns.
+  std::string made_tile(size_t i, const char* column) {
+    const StreamContraction& c = p_.contractions[i];
+    const std::string tile = fmt::format("w{}", c.weight);
+    if (c.made < 0) return tile;
+    std::string statements;
+    std::map<ValueId, std::string> known;
+    const std::string e = factor_element(c.made, "x", fmt::format("one({}, h)", column).c_str(), statements, known);
+    line("const auto made{0} = made_tile({1}, [&](const Pack<2>& x, int {2}, int h) {{ (void){2}, (void)h; {3}return {4}; }});", i, tile,
+         column, statements, e);
+    return fmt::format("made{}", i);
+  }
+  /// Unit u of a product whose weight is computed.
+  void made_unit(size_t i) {
+    const StreamContraction& c = p_.contractions[i];
+    const StreamWeight& w = p_.weights[at(c.weight)];
+    if (!factors(true).empty()) line("const int group = u * 32 / kGroup;   // of the chunk\n  (void)group;");
+    const std::string tile = made_tile(i, "i");
+    const char* add = w.uneven && p_.row_tiles > 4 && c.type != ContractType::kTF32 ? "add_by_steps" : "add";
+    line("sum{}.{}({}, u, small{});", i, add, tile, i);
+  }
+  /// All units of a chunk of a product whose groups are scaled: a tile of columns at a time, so that few registers hold sums of a group.
+  void group_sums(size_t i) {
+    const StreamContraction& c = p_.contractions[i];
+    line("#pragma unroll");
+    open("for (int i = 0; i < {}; i++) {{", tiles());
+    line("GroupSum<kRows> part;");
+    line("#pragma unroll");
+    open("for (int u = 0; u < kUnits; u++) {{");
+    line("const int group = u * 32 / kGroup;   // of the chunk\n  (void)group;");
+    const std::string tile = made_tile(i, "j");
+    line("if (u * 32 % kGroup == 0) part.clear();");
+    line("part.add({}, i, u, small{}[u]);", tile, i);
+    std::string statements;
+    std::map<ValueId, std::string> known;
+    const std::string e = factor_element(c.factored, "1.0f", "pair(i)", statements, known);
+    line("if ((u + 1) * 32 % kGroup == 0 || u + 1 == kUnits) {{ {}part.add_to(sum{}, i, {}); }}", statements, i, e);
+    close();
+    close();
   }
 
   // ---- weights straight to registers (runtime/42_stream_registers.cuh): everything is asked for at once
@@ -473,6 +595,19 @@ class StreamEmitter : public StreamText {
     for (NodeId n : loop_leaves()) if (has(value(n), Axis::kDepth)) deep.push_back(n);
     return deep;
   }
+  void fetch_either(NodeId n) {
+    const NodeId other = p_.second_input;
+    line("const bool second = chunk >= kFirst;");
+    line("const int k = (second ? chunk - kFirst : chunk) * kChunk + u * 32 + lane % 4 * 8;");
+    line("const auto* const from = second ? {} : {};", pointer(other), pointer(n));
+    const bool rows = has(value(n), Axis::kRow);
+    if (!rows) line("next{}[u] = load_eight(from + k, chunk < kChunks);", n);
+    else
+      line(
+          "for (int r = 0; r < kRows; r++) next{}[u][r] = load_eight(from + (r * 8 + row) * (second ? int64_t({}) : int64_t({})) + k, r * "
+          "8 + row < kM && chunk < kChunks);",
+          n, stride(other, Axis::kRow), stride(n, Axis::kRow));
+  }
   void small_operands() {
     if (p_.prepared) { hold_vectors(); return; }
     const std::vector<NodeId> deep = deep_leaves();
@@ -485,6 +620,13 @@ class StreamEmitter : public StreamText {
     open("const auto fetch_small = [&](int chunk) {{");
     line("#pragma unroll");
     open("for (int u = 0; u < kUnits; u++) {{");
+    if (p_.second) {  // both parts have one tensor of rows
+      fetch_either(deep[0]);
+      close();
+      close("};");
+      line("fetch_small(chunk_of(0));");
+      return;
+    }
     line("const int k = chunk * kChunk + u * 32 + lane % 4 * 8;");
     for (NodeId n : deep) {
       if (const int64_t unit = stream_row_unit(p_, n); unit < 8) {
@@ -532,12 +674,14 @@ class StreamEmitter : public StreamText {
       return;
     }
     if (!small_first()) small_operands();
+    first_factors();
     line("#pragma unroll {}", unroll());
     open("for (int round = 0; round < kRounds; round++) {{");
     if (!p_.prepared) line("const int chunk = chunk_of(round);");
     if (!p_.prepared && (p_.depth + p_.chunk - 1) / p_.chunk % (p_.warps * p_.cluster)) line("if (chunk >= kChunks) break;");
     if (!p_.prepared) take_small();
     if (!p_.prepared) line("if (round + 1 < kRounds) fetch_small(chunk_of(round + 1));");
+    take_factors();
     scaled_operands();
     for (int s = 0; s < p_.steps; s++) step(s);
     close();
@@ -556,6 +700,7 @@ class StreamEmitter : public StreamText {
     if (uneven()) line("copy_wait<kStages - 1>();\n  warp_barrier();");
     for (size_t i = 0; i < p_.weights.size(); i++) {
       const StreamWeight& w = p_.weights[i];
+      if (w.instead_of >= 0) continue;
       if (w.step == s && w.uneven)
         line("const UnevenTile<{}, kChunk, {}> w{}{{smem + warp * kRing + place * kStage + {}, int(({}) & 7), {}}};", weight_type(w),
              w.depth_major, i, w.offset, first_element(w), w.line % 8);
@@ -644,6 +789,8 @@ class StreamEmitter : public StreamText {
   }
   /// Products and statistics of step s of a chunk.
   void units(int s) {
+    for (size_t i = 0; i < p_.contractions.size(); i++)
+      if (is_factored(i, s)) line("{} small{}[kUnits][kRows];", small_type(p_.contractions[i]), i);
     line("#pragma unroll");
     open("for (int u = 0; u < kUnits; u++) {{");
     unit_exists();
@@ -654,29 +801,47 @@ class StreamEmitter : public StreamText {
       if (w.step != s) continue;
       const NodeId stored = stored_input(c.small);
       const bool as_stored = !c.scaled && c.type != ContractType::kTF32 && stored >= 0 && access(stored).dtype == access(w.input).dtype;
-      line("{} small{}[kRows];", c.type == ContractType::kTF32 ? "SmallTf32" : fmt::format("Small<{}>", weight_type(w)), i);
+      if (c.factored < 0) line("{} small{}[kRows];", small_type(c), i);
+      const std::string small = fmt::format("small{}{}", i, c.factored < 0 ? "" : "[u]");
       const char* turn = w.depth_major || p_.registers ? "" : "rotated";
       if (p_.prepared) {
         line(
-            "for (int r = 0; r < kRows; r++) small{}[r] = {}({}::take(smem + {} + (r * 8 + row) * {}, ({} * kWarps + warp) * kChunk + u * "
+            "for (int r = 0; r < kRows; r++) {}[r] = {}({}::take(smem + {} + (r * 8 + row) * {}, ({} * kWarps + warp) * kChunk + u * "
             "32 + lane % 4 * 8));",
-            i, turn, prepared_type(), p_.prepared_at, p_.prepared_pitch, p_.staggered ? "chunk_of(round) / kWorkers" : "round");
+            small, turn, prepared_type(), p_.prepared_at, p_.prepared_pitch, p_.staggered ? "chunk_of(round) / kWorkers" : "round");
       } else if (c.scaled) {
-        line("for (int r = 0; r < kRows; r++) small{}[r] = {}(scaled{}[u][r]);", i, turn, line_of(c));
+        line("for (int r = 0; r < kRows; r++) {}[r] = {}(scaled{}[u][r]);", small, turn, line_of(c));
       } else if (!as_stored) {
         std::string statements;
         const std::string e = loop_element(c.small, statements);
-        line("for (int r = 0; r < kRows; r++) {{ {}small{}[r] = {}({}({})); }}", statements, i, turn,
+        line("for (int r = 0; r < kRows; r++) {{ {}{}[r] = {}({}({})); }}", statements, small, turn,
              c.type == ContractType::kTF32 ? "small_operand" : fmt::format("small_operand<{}>", weight_type(w)), existing(e));
       } else {
         const NodeId n = stored_input(c.small);
-        line("for (int r = 0; r < kRows; r++) small{}[r] = {}(small_operand<{}>(x{}[u]{}));", i, turn, weight_type(w), n,
+        line("for (int r = 0; r < kRows; r++) {}[r] = {}(small_operand<{}>(x{}[u]{}));", small, turn, weight_type(w), n,
              has(value(n), Axis::kRow) ? "[r]" : "");
+      }
+      if (c.factored >= 0) continue;  // behind the units
+      if (c.made >= 0) {
+        open("{{");
+        made_unit(i);
+        close();
+        continue;
       }
       line("sum{}.{}(w{}, u, small{});", i, w.uneven && p_.row_tiles > 4 && c.type != ContractType::kTF32 ? "add_by_steps" : "add",
            c.weight, i);
     }
     close();
+    for (size_t i = 0; i < p_.contractions.size(); i++)
+      if (is_factored(i, s)) group_sums(i);
+  }
+
+  bool is_factored(size_t i, int s) const {
+    const StreamContraction& c = p_.contractions[i];
+    return c.factored >= 0 && p_.weights[at(c.weight)].step == s;
+  }
+  std::string small_type(const StreamContraction& c) const {
+    return c.type == ContractType::kTF32 ? "SmallTf32" : fmt::format("Small<{}>", weight_type(p_.weights[at(c.weight)]));
   }
 
   // ---- behind the loop: warps and blocks meet

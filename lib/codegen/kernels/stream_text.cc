@@ -241,7 +241,8 @@ TensorMapText stream_weight_map(const StreamShape& p, const StreamWeight& w, int
   m.buffer = a.buffer;
   m.offset_bytes = a.offset * dtype_bytes(a.dtype);
   m.dtype = a.dtype;
-  m.dims = w.depth_major ? std::vector<int64_t>{p.depth, w.extent} : std::vector<int64_t>{w.extent, p.depth};
+  const int64_t own = w.instead_of >= 0 ? p.second : p.depth - p.second;
+  m.dims = w.depth_major ? std::vector<int64_t>{own, w.extent} : std::vector<int64_t>{w.extent, own};
   m.strides = {w.line * dtype_bytes(a.dtype)};
   m.box = w.depth_major ? std::vector<int>{64, columns} : std::vector<int>{columns, depth};
   m.swizzle = w.depth_major ? 128 : columns * 2;

@@ -9,6 +9,7 @@
 
 #include "ir/fold/fold_groups.h"
 #include "ir/fold/slices.h"
+#include "ir/fold/sums.h"
 #include "ir/fold/transposes.h"
 #include "ir/fold/unrepeat.h"
 
@@ -432,11 +433,13 @@ Folded fold(const Program& program) {
   };
   std::optional<Graph> settled = settled_slices(program.graph, &p.kept, &next);
   if (settled) p.graph = *std::move(settled), follow(next);
+  std::optional<Graph> summed = settled_sums(p.graph, &p.kept, &next);
+  if (summed) p.graph = *std::move(summed), follow(next);
   std::optional<Graph> broadcast = without_repeats(p.graph, &p.kept, &next);
   if (broadcast) p.graph = *std::move(broadcast), follow(next);
   std::optional<Graph> turned = settled_transposes(p.graph, &p.kept, &next);
   if (turned) p.graph = *std::move(turned), follow(next);
-  if (!settled && !broadcast && !turned) return join_dimensions(program);
+  if (!settled && !summed && !broadcast && !turned) return join_dimensions(program);
   Folded out = join_dimensions(p);
   out.whole = program;
   if (out.folds) follow(out.to);

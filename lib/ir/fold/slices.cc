@@ -95,23 +95,26 @@ class Slices {
       alike = alike && parts[i].second - parts[i].first == parts[0].second - parts[0].first;
     }
     const Dims& d = g_.dims(v);
-    return parts.size() > 1 && products(v) == 1 && (d.elements() / d.back() <= kFewRows || (alike && elementwise));
+    const bool few = d.elements() / d.back() <= kFewRows;
+    return parts.size() > 1 && (products(v) == 1 ? few || (alike && elementwise) : products(v) == 2 && few && alike && elementwise);
   }
   /// Products that v is a function of, none of another one, each counted once: each would be as many as there are parts (the gates of a
-  /// recurrent cell: two products and a map are 13 us, eight and a map 36).
+  /// recurrent cell: two products and a map are 13 us, eight and a map 36). Two of 16-bit weights are one pass over both where their parts
+  /// are only put together elementwise (plan/stream.h); others count as many.
   int products(ValueId v) const {
     std::set<ValueId> seen = {v};
     std::vector<ValueId> next = {v};
     int n = 0;
+    bool narrow = true;
     while (!next.empty()) {
       const ValueId at = next.back();
       next.pop_back();
-      n += g_.def_form<MatMul>(at) != nullptr;
+      if (g_.def_form<MatMul>(at)) n++, narrow = narrow && is16(g_.type(g_.def(at).operands[1]).dtype);
       if (!g_.def_form<Map>(at)) continue;
       for (ValueId o : g_.def(at).operands)
         if (is_part(o) && seen.insert(o).second) next.push_back(o);
     }
-    return n;
+    return n == 1 || narrow ? n : 3;
   }
   /// Whether a slice of v's dimension `dim` is a product by a slice of a weight, or a function of one that nothing else reads.
   bool moves(ValueId v, int dim) {

@@ -1,6 +1,6 @@
-// Leaves out repetitions that only serve the batch of a product; see the header. Each value is built anew with some of its dimensions taken
-// apart into factors, of which those that a repetition made are not there: their extent is 1, and whatever reads the value broadcasts. What
-// an operator cannot take in this form it gets as the program has it.
+// Leaves out repetitions that only serve the batch of a product, and joins of dimensions that a product sums over; see the header. Each
+// value is built anew with some of its dimensions taken apart into factors, of which those that a repetition made are not there: their
+// extent is 1, and whatever reads the value broadcasts. What an operator cannot take in this form it gets as the program has it.
 #include "ir/fold/unrepeat.h"
 
 #include <algorithm>
@@ -18,12 +18,14 @@ struct Factor {
   NodeId source = -1;
   int64_t here() const { return source < 0 ? extent : 1; }
 };
+/// Rows up to which a product is divided over groups: with more of them what is computed of weights is worth a kernel of its own.
+constexpr int64_t kFewRows = 64;
 using Factors = std::vector<Factor>;   ///< of one dimension, outermost first; none: extent 1
 using Shape = std::vector<Factors>;    ///< per dimension of the old value
 
 class Spread {
  public:
-  /// skipped: the repetitions that may be left out, as nodes of g.
+  /// skipped: the repetitions that may be left out and the reshapes that need not join what they join, as nodes of g.
   Spread(const Graph& g, std::set<NodeId> skipped)
       : g_(g), skipped_(std::move(skipped)), b_(Level::kKernel), spread_(static_cast<size_t>(g.num_values())), plain_(spread_.size(), -1) {}
 
@@ -58,11 +60,16 @@ class Spread {
     *kept = std::move(now);
     return out;
   }
-  /// Repetitions that a product would have read.
+  /// Repetitions that a product would have read, and reshapes whose factors it sums over one after the other.
   const std::set<NodeId>& used() const { return used_; }
 
  private:
-  struct Form { ValueId value = -1; Shape shape; };
+  /// joins: the nodes of `skipped` that tell apart what a dimension of the value is a product of.
+  struct Form {
+    ValueId value = -1;
+    Shape shape;
+    std::set<NodeId> joins{};
+  };
 
   static size_t at(ValueId v) { return static_cast<size_t>(v); }
   bool wants_spread(NodeId n) const {
@@ -118,9 +125,9 @@ class Spread {
 
   std::optional<Form> make(NodeId n) {
     const Node& node = g_.node(n);
-    if (skipped_.count(n)) return repeat(n);
+    if (skipped_.count(n) && !g_.form<Reshape>(n)) return repeat(n);
     if (g_.form<Map>(n)) return broadcast(n, 0);
-    if (g_.form<MatMul>(n)) return broadcast(n, 2);
+    if (g_.form<MatMul>(n)) return is_factored(n) ? product_by_groups(n) : broadcast(n, 2);
     Form x = form(node.operands[0]);
     if (const auto* r = g_.form<Reduce>(n)) {
       Shape shape = x.shape;
@@ -131,9 +138,12 @@ class Spread {
       f = behind > 1 ? Factors{{behind, -1}} : Factors{};
       return added(Reduce{r->fn, place, r->group}, {x.value}, std::move(shape));
     }
-    if (const auto* t = g_.form<Transpose>(n)) return transpose(*t, x);
-    if (g_.form<Reshape>(n)) return reshape(g_.dims(node.first_value), x);
-    return std::nullopt;
+    std::optional<Form> out;
+    if (const auto* t = g_.form<Transpose>(n)) out = transpose(*t, x);
+    if (g_.form<Reshape>(n)) out = reshape(g_.dims(node.first_value), x);
+    if (out) out->joins = x.joins;
+    if (out && skipped_.count(n)) out->joins.insert(n);
+    return out;
   }
 
   std::optional<Form> repeat(NodeId n) {
@@ -225,8 +235,9 @@ class Spread {
     if (own == 2) shape[rank - 2] = operands[0].shape[rank - 2], shape[rank - 1] = operands[1].shape[rank - 1];
     if (rank_of(shape) > kMaxRank) return std::nullopt;
     std::vector<ValueId> values;
-    std::set<NodeId> saved;
+    std::set<NodeId> saved, joins;
     for (const Form& f : operands) {
+      joins.insert(f.joins.begin(), f.joins.end());
       Dims dims;
       for (size_t d = 0; d < f.shape.size(); d++) {
         const Factors& of = f.shape[d];
@@ -236,9 +247,73 @@ class Spread {
       }
       values.push_back(fit(f.value, dims));
     }
+    if (own == 0) {  // a factor of the result: another operand differs along what this one repeats
+      joins.insert(saved.begin(), saved.end());
+      for (const Factors& f : shape)
+        for (const Factor& x : f) joins.erase(x.source);
+    }
     auto out = added(node.op, values, std::move(shape));
     if (out && own == 2) used_.insert(saved.begin(), saved.end());
+    if (out) out->joins = std::move(joins);
     return out;
+  }
+
+  // ---- products over a dimension of factors: a sum of products over its last factor
+  bool is_factored(NodeId n) {
+    const auto& o = g_.node(n).operands;
+    const Form x = form(o[0]), y = form(o[1]);
+    return !is_simple(x.shape.back()) || !is_simple(y.shape[y.shape.size() - 2]);
+  }
+  /// Elements of y for each of the reduction and each matrix of x: the rows of a product of weights x.
+  int64_t rows_beside(ValueId x, ValueId y, int64_t depth) const {
+    int64_t batch = 1;
+    for (int d = 0; d + 2 < g_.dims(x).rank(); d++) batch *= g_.dims(x)[d];
+    return g_.dims(y).elements() / depth / batch;
+  }
+  /// x, [batch, own dimensions] with dimension `at` of `all` factors, as [all factors but the last, batch, own dimensions with the last],
+  /// with `rank` dimensions of batch.
+  ValueId groups_first(const Form& x, size_t at, const Factors& all, size_t rank) {
+    Dims dims;
+    for (size_t d = x.shape.size(); d < rank + 2; d++) dims.push_back(1);
+    const size_t first = static_cast<size_t>(dims.rank()) + at, leading = all.size() - 1;
+    for (size_t d = 0; d < x.shape.size(); d++)
+      for (int64_t e : d == at ? beside(x.shape[d], all) : dims_of({x.shape[d]})) dims.push_back(e);
+    Transpose t;
+    size_t place = 0;
+    for (size_t i = 0; i < leading; i++) t.perm[place++] = static_cast<int8_t>(first + i);
+    for (size_t i = 0; i < static_cast<size_t>(dims.rank()); i++)
+      if (i < first || i >= first + leading) t.perm[place++] = static_cast<int8_t>(i);
+    const ValueId v = fit(x.value, dims);
+    return first == 0 ? v : b_.add(t, {v});
+  }
+  std::optional<Form> product_by_groups(NodeId n) {
+    const Node& node = g_.node(n);
+    const Form x = form(node.operands[0]), y = form(node.operands[1]);
+    const size_t at_x = x.shape.size() - 1, at_y = y.shape.size() - 2;
+    const auto all = common({x.shape[at_x], y.shape[at_y]});
+    const auto there = [](const Factor& f) { return f.source < 0; };
+    if (!all || all->size() < 2 || !std::all_of(all->begin(), all->end(), there)) return std::nullopt;
+    std::set<NodeId> joins = x.joins;
+    joins.insert(y.joins.begin(), y.joins.end());
+    const int64_t depth = g_.dims(node.operands[0])[static_cast<int>(at_x)];
+    const bool few = (!y.joins.empty() && rows_beside(node.operands[1], node.operands[0], depth) <= kFewRows) ||
+                     (!x.joins.empty() && rows_beside(node.operands[0], node.operands[1], depth) <= kFewRows);
+    if (joins.empty() || !few) return std::nullopt;
+    for (size_t d = 0; d < x.shape.size(); d++)
+      if (d != at_x && !is_simple(x.shape[d])) return std::nullopt;
+    for (size_t d = 0; d < y.shape.size(); d++)
+      if (d != at_y && !is_simple(y.shape[d])) return std::nullopt;
+    const size_t rank = std::max(x.shape.size(), y.shape.size()) - 2, leading = all->size() - 1;
+    if (rank + 2 + leading > static_cast<size_t>(kMaxRank)) return std::nullopt;
+    auto v = b_.try_add(MatMul{}, {groups_first(x, at_x, *all, rank), groups_first(y, at_y, *all, rank)});
+    for (size_t i = 0; v && i < leading; i++) v = b_.try_add(Reduce{ReduceFn::kSum, static_cast<int>(i), 0}, {*v});
+    if (!v) return std::nullopt;
+    used_.insert(joins.begin(), joins.end());
+    Shape shape = plain_shape(node.first_value);  // with what the sums leave in front: a reshape in the middle would keep kernels apart
+    Factors& first = shape.front();
+    if (first.empty()) first.push_back({});
+    first.insert(first.begin(), leading, Factor{});
+    return Form{fit(*v, dims_of(shape)), std::move(shape)};
   }
 
   const Graph& g_;
@@ -251,11 +326,53 @@ class Spread {
 
 }  // namespace
 
+namespace {
+
+/// Whether an elementwise function below v reads something that is the same along some of its dimensions from `first` to `last`, and not
+/// along all of them: weights times a scale per group.
+bool is_told_apart(const Graph& g, ValueId v, int first, int last) {
+  const int rank = g.dims(v).rank();
+  const auto along = [&](ValueId o) {  // of the dimensions that are not 1 in v: how many o has
+    int n = 0;
+    for (int d = first; d <= last; d++) {
+      const int e = d - (rank - g.dims(o).rank());
+      n += g.dims(v)[d] > 1 && e >= 0 && g.dims(o)[e] > 1;
+    }
+    return n;
+  };
+  const auto* m = g.def_form<Map>(v);
+  if (!m) return false;
+  const int all = along(v);
+  return std::any_of(g.def(v).operands.begin(), g.def(v).operands.end(), [&](ValueId o) {
+    const int n = along(o);
+    return (n > 0 && n < all) || (n == all && g.dims(o).rank() == rank && is_told_apart(g, o, first, last));
+  });
+}
+
+/// A reshape that makes one dimension of several of a computed value which tells them apart.
+bool is_join(const Graph& g, NodeId n) {
+  if (!g.form<Reshape>(n)) return false;
+  const ValueId of = g.node(n).operands[0];
+  const Dims &from = g.dims(of), &to = g.dims(g.node(n).first_value);
+  int d = 0;
+  for (int64_t e : to) {
+    const int first = d;
+    int64_t product = 1;
+    while (d < from.rank() && product < e) product *= from[d++];
+    if (product != e) return false;
+    if (d > first + 1 && is_told_apart(g, of, first, d - 1)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
 std::optional<Graph> without_repeats(const Graph& g, std::vector<DType>* kept, std::vector<ValueId>* to) {
   std::set<NodeId> all;
   for (NodeId n = 0; n < g.num_nodes(); n++) {
     const auto& of = g.node(n).operands;
     if (const auto* r = g.form<Repeat>(n); r && r->count > 1) all.insert(n);
+    if (is_join(g, n)) all.insert(n);
     if (g.form<Concat>(n) && of.size() > 1 && std::all_of(of.begin(), of.end(), [&](ValueId v) { return v == of[0]; })) all.insert(n);
   }
   if (all.empty()) return std::nullopt;

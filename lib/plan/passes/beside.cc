@@ -56,8 +56,8 @@ int64_t column_step(const StreamShape& s, ValueId v, const Access& a) {
 
 bool stands_beside(const StreamShape& a, const StreamShape& b) {
   const Graph &x = a.body, &y = b.body;
-  if (a.rows != b.rows || a.depth != b.depth || a.batch != 1 || b.batch != 1 || x.num_nodes() != y.num_nodes() ||
-      x.num_values() != y.num_values() || a.axes != b.axes || !a.products.empty() || !b.products.empty())
+  if (a.rows != b.rows || a.depth != b.depth || a.group != b.group || a.second || b.second || a.batch != 1 || b.batch != 1 ||
+      x.num_nodes() != y.num_nodes() || x.num_values() != y.num_values() || a.axes != b.axes || !a.products.empty() || !b.products.empty())
     return false;
   for (NodeId n = 0; n < x.num_nodes(); n++) if (!same_node(a, b, n)) return false;
   if (a.weights.size() != b.weights.size() || a.contractions.size() != b.contractions.size() || a.results.size() != b.results.size())
@@ -70,7 +70,9 @@ bool stands_beside(const StreamShape& a, const StreamShape& b) {
   }
   for (size_t i = 0; i < a.contractions.size(); i++) {
     const StreamContraction &v = a.contractions[i], &w = b.contractions[i];
-    if (v.node != w.node || v.sum != w.sum || v.small != w.small || v.weight != w.weight || v.type != w.type) return false;
+    if (v.node != w.node || v.sum != w.sum || v.small != w.small || v.weight != w.weight || v.type != w.type || v.made != w.made ||
+        v.factored != w.factored)
+      return false;
   }
   for (NodeId n : x.inputs()) {
     const auto param = static_cast<size_t>(x.form<Input>(n)->param);

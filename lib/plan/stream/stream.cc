@@ -23,6 +23,8 @@ int registers(const StreamPlan& p) {
   for (const StreamContraction& c : p.contractions) {
     const StreamWeight& w = p.weights[static_cast<size_t>(c.weight)];
     n += w.free == StreamAxis::kCol ? p.columns / 4 * p.row_tiles : (p.row_tiles + 1) / 2 * w.padded / 2;
+    // sums of one group and a tile of columns, its factors, the rows of all units
+    if (c.factored >= 0) n += 4 * p.row_tiles + p.columns / 8 + p.chunk / 32 * 4 * p.row_tiles;
     if (c.type == ContractType::kTF32) n += 8 * p.row_tiles;
     // a loop carries the next chunk's rows beside them
     if (c.scaled && !p.prepared)
@@ -33,6 +35,7 @@ int registers(const StreamPlan& p) {
     const int padded = p.weights[static_cast<size_t>(p.contractions[static_cast<size_t>(q.contraction)].weight)].padded;
     n += padded + (q.gained() ? padded / 4 : 0);
   }
+  for (NodeId i : stream_factors(p)) n += p.columns / 8 * (differs_by_group(p, i) ? 2 * groups_of_chunk(p) : 1);
   for (NodeId i : p.body.inputs()) {
     const auto& axes = p.axes[static_cast<size_t>(p.body.node(i).first_value)];
     const bool weight = std::any_of(p.weights.begin(), p.weights.end(), [&](const StreamWeight& w) { return w.input == i; });
@@ -62,6 +65,33 @@ int64_t stream_row_unit(const StreamShape& p, NodeId n) {
     if (axes[d] == StreamAxis::kRow || axes[d] == StreamAxis::kBatch) unit = std::gcd(unit, a.strides[static_cast<int>(d)]);
   return unit;
 }
+
+std::vector<NodeId> stream_factors(const StreamShape& p) {
+  std::vector<NodeId> out;
+  const auto add = [&](ValueId below) {
+    find_below(p.body, below, [&](ValueId x) {
+      const NodeId n = p.body.value(x).node;
+      const auto& axes = p.axes[static_cast<size_t>(x)];
+      if (p.body.form<MatMul>(n)) return Look::kPast;
+      if (p.body.form<Input>(n) && std::count(axes.begin(), axes.end(), StreamAxis::kDepth) == 0 &&
+          std::find(out.begin(), out.end(), n) == out.end())
+        out.push_back(n);
+      return Look::kInto;
+    });
+  };
+  for (const StreamContraction& c : p.contractions) {
+    if (c.made >= 0) add(c.made);
+    if (c.factored >= 0) add(c.factored);
+  }
+  return out;
+}
+
+bool differs_by_group(const StreamShape& p, NodeId input) {
+  const auto& axes = p.axes[static_cast<size_t>(p.body.node(input).first_value)];
+  return std::count(axes.begin(), axes.end(), StreamAxis::kGroup) > 0;
+}
+
+int groups_of_chunk(const StreamPlan& p) { return p.group ? static_cast<int>(std::max<int64_t>(1, p.chunk / p.group)) : 1; }
 
 StreamPlan stream_plan(StreamShape shape) {
   StreamPlan p;
@@ -171,6 +201,14 @@ bool prepares(const StreamPlan& p) {
 
 /// Whether weights can go straight to registers: one part of the reduction per warp, vectors of a block's columns that exist or do not.
 bool registers_fit(const StreamPlan& p, int64_t chunks, std::string& reason) {
+  if (p.second) {
+    reason = "a reduction of two parts";
+    return false;
+  }
+  if (p.group || !stream_factors(p).empty()) {
+    reason = "weights that are scaled in the loop";
+    return false;
+  }
   if (chunks != p.warps || p.cluster != 1 || p.stages != 1) { reason = "more of the weights than registers hold"; return false; }
   if (!p.early.empty()) { reason = "rows that are reduced before the loop"; return false; }
   if (p.batch > 1) { reason = "a batch"; return false; }
@@ -191,6 +229,44 @@ bool registers_fit(const StreamPlan& p, int64_t chunks, std::string& reason) {
   return true;
 }
 
+/// Whether chunks are whole where parts of the reduction differ: its two parts; groups.
+bool chunks_fit(const StreamPlan& p, std::string& reason) {
+  const auto no = [&](const char* why) {
+    reason = why;
+    return false;
+  };
+  if (p.second && (p.second % p.chunk || p.depth % p.chunk)) return no("chunks of both parts of the reduction");
+  if (p.group && p.group % p.chunk && p.chunk % p.group) return no("chunks that begin or end within a group");
+  // what is computed of nothing is not zero
+  if (p.depth % p.chunk && (p.group || !stream_factors(p).empty())) return no("chunks beyond the last group");
+  return true;
+}
+
+/// Steps of a chunk: one weight with columns each; low ranks, of which there are `ranks`, ride along.
+bool place_weights(StreamPlan& p, int& ranks, std::string& reason) {
+  p.steps = 0;
+  for (StreamWeight& w : p.weights)
+    if (w.free == StreamAxis::kCol && w.instead_of < 0) w.step = p.steps++;
+  for (StreamWeight& w : p.weights)
+    if (w.free == StreamAxis::kRank) w.step = ranks++ % p.steps;
+  std::vector<int64_t> used(static_cast<size_t>(p.steps), 0);
+  for (StreamAxis kind : {StreamAxis::kCol, StreamAxis::kRank})
+    for (StreamWeight& w : p.weights) {
+      if (w.free != kind || w.instead_of >= 0) continue;
+      if (w.depth_major && p.chunk % 64) { reason = "chunks of weights along the reduction are multiples of 64"; return false; }
+      int64_t& at = used[static_cast<size_t>(w.step)];
+      w.offset = static_cast<int>(at);
+      at += round_up(w.uneven ? int64_t{p.chunk} * kUnevenLine : static_cast<int64_t>(w.padded) * p.chunk * 2, kBoxAlign);
+    }
+  for (StreamWeight& w : p.weights) {
+    if (w.instead_of < 0) continue;
+    w.step = p.weights[static_cast<size_t>(w.instead_of)].step;
+    w.offset = p.weights[static_cast<size_t>(w.instead_of)].offset;
+  }
+  p.stage_bytes = *std::max_element(used.begin(), used.end());
+  return true;
+}
+
 }  // namespace
 
 bool divide_stream(StreamPlan& p, const StreamChoice& choice, const Target& target, std::string& reason) {
@@ -202,21 +278,14 @@ bool divide_stream(StreamPlan& p, const StreamChoice& choice, const Target& targ
   p.cluster = choice.cluster;
   p.blocks_per_sm = choice.blocks_per_sm;
   p.evict_first = choice.evict_first;
-  // Steps: one weight with columns each; low ranks ride along.
-  p.steps = 0;
-  for (StreamWeight& w : p.weights) if (w.free == StreamAxis::kCol) w.step = p.steps++;
-  int next = 0;
-  for (StreamWeight& w : p.weights) if (w.free == StreamAxis::kRank) w.step = next++ % p.steps;
-  std::vector<int64_t> used(static_cast<size_t>(p.steps), 0);
-  for (StreamAxis kind : {StreamAxis::kCol, StreamAxis::kRank})
-    for (StreamWeight& w : p.weights) {
-      if (w.free != kind) continue;
-      if (w.depth_major && p.chunk % 64) { reason = "chunks of weights along the reduction are multiples of 64"; return false; }
-      int64_t& at = used[static_cast<size_t>(w.step)];
-      w.offset = static_cast<int>(at);
-      at += round_up(w.uneven ? int64_t{p.chunk} * kUnevenLine : static_cast<int64_t>(w.padded) * p.chunk * 2, kBoxAlign);
-    }
-  p.stage_bytes = *std::max_element(used.begin(), used.end());
+  if (p.columns != 64 && !p.registers && (p.uneven() || !p.products.empty() || !p.beside.empty())) {
+    reason = "fewer columns than lines or second factors have";
+    return false;
+  }
+  for (StreamWeight& w : p.weights)
+    if (w.free == StreamAxis::kCol) w.padded = p.registers ? 64 : p.columns;
+  int ranks = 0;
+  if (!place_weights(p, ranks, reason)) return false;
   const int64_t sums = static_cast<int64_t>(p.sums.size()), item_bytes = p.row_tiles * int64_t{p.columns} * 32;
   p.ring_bytes = p.registers ? sums * item_bytes : round_up(std::max(p.stages * p.stage_bytes, sums * item_bytes), kBoxAlign);
   p.received_at = p.warps * p.ring_bytes;
@@ -239,13 +308,14 @@ bool divide_stream(StreamPlan& p, const StreamChoice& choice, const Target& targ
     if (p.prepared) p.smem_bytes = all;
   }
   if (!p.prepared) p.prepared_at = p.prepared_pitch = 0;
+  if (!chunks_fit(p, reason)) return false;
   const int64_t chunks = (p.depth + p.chunk - 1) / p.chunk;
   if (p.registers && !registers_fit(p, chunks, reason)) return false;
   if (chunks < p.warps * p.cluster) { reason = "fewer chunks than warps"; return false; }
   const int64_t shortest = std::any_of(p.weights.begin(), p.weights.end(), [](const StreamWeight& w) { return w.depth_major; }) ? 64 : 32;
   // copies fill the rest with zeros: 512 times 27 x 64 by 27 took 4.56, with chunks of 64 3.71
   if (p.chunk > shortest && p.chunk / 2 >= p.depth) { reason = "chunks of twice the reduction"; return false; }
-  p.staggered = chunks % (p.warps * p.cluster) == 0 && chunks > p.warps * p.cluster && next > 0;
+  p.staggered = chunks % (p.warps * p.cluster) == 0 && chunks > p.warps * p.cluster && ranks > 0;
   if (p.stages > (chunks + p.warps * p.cluster - 1) / (p.warps * p.cluster) * p.steps) { reason = "more stages than steps"; return false; }
   const int most = std::min<int>(255, 65536 / (p.warps * 32 * p.blocks_per_sm) / 8 * 8);
   if (registers(p) > most) { reason = "registers"; return false; }
@@ -283,7 +353,20 @@ struct Division { StreamChoice choice; double us = 0; };
 std::vector<Division> divisions_of(const StreamPlan& matched, const Target& target, std::string& why) {
   std::vector<Division> all;
   StreamPlan p = matched;
-  if (!divide_stream(p, {1, 1, 32, 1, 1, true}, target, why) && !divide_stream(p, {1, 1, 64, 1, 1, true}, target, why)) return all;
+  // Half as many columns where registers do not hold the sums of 64: many rows, several sums.
+  const auto fits = [&](int columns) {
+    return divide_stream(p, {1, 1, 32, 1, 1, true, false, columns}, target, why) ||
+           divide_stream(p, {1, 1, 64, 1, 1, true, false, columns}, target, why);
+  };
+  const int most_columns = fits(64) ? 64 : 32;
+  if (most_columns == 32) {
+    std::string other;
+    std::swap(why, other);
+    if (!fits(32)) {
+      why = other;
+      return all;
+    }
+  }
   std::string reason;
   const auto consider = [&](const StreamChoice& choice) {
     if (divide_stream(p, choice, target, reason)) all.push_back({choice, estimate(p, target, false).us});
@@ -292,7 +375,7 @@ std::vector<Division> divisions_of(const StreamPlan& matched, const Target& targ
     for (int cluster : {1, 2, 4, 8})
       for (int chunk : {32, 64, 128})
         for (int stages : {1, 2, 3, 4, 6})
-          for (int blocks : {1, 2, 3, 4}) consider({warps, stages, chunk, cluster, blocks, true});
+          for (int blocks : {1, 2, 3, 4}) consider({warps, stages, chunk, cluster, blocks, true, false, most_columns});
   for (int columns : {32, 64})
     for (int chunk : {32, 64, 128})
       for (int blocks : {1, 2, 3, 4})
@@ -336,7 +419,7 @@ StreamPlanned plan_stream(const Graph& body, const std::vector<Access>& operands
 }
 
 std::string print(const StreamPlan& p) {
-  static constexpr const char* kAxis[] = {"-", "row", "column", "depth", "rank", "whole", "batch"};
+  static constexpr const char* kAxis[] = {"-", "row", "column", "depth", "rank", "whole", "batch", "group", "second"};
   std::string out = p.batch > 1 ? fmt::format("  batch of {};", p.batch) : "";
   out += fmt::format(
       "  {} rows, {} columns, reduction {}; {} warps, {} stages of {} bytes, chunk {}, cluster {}, {} bytes of shared memory, {} blocks "
@@ -347,12 +430,17 @@ std::string print(const StreamPlan& p) {
                       : "");
   for (const StreamShape& s : p.beside) out += fmt::format("  beside it, {} columns of another call\n", s.cols);
   if (p.prepared) out += fmt::format("  operand in shared memory once rows are reduced, at {}\n", p.prepared_at);
+  if (p.second)
+    out += fmt::format("  the last {} elements of the reduction are those of operand {}\n", p.second,
+                       p.body.form<Input>(p.second_input)->param);
   for (const StreamWeight& w : p.weights)
     out += fmt::format("  weight  operand {}: {} of {}, {}lines along the {}, step {} at {}\n", p.body.form<Input>(w.input)->param,
                        kAxis[static_cast<size_t>(w.free)], w.extent, w.uneven ? "uneven " : "",
                        w.depth_major ? "reduction" : kAxis[static_cast<size_t>(w.free)], w.step, w.offset);
   for (const StreamContraction& c : p.contractions)
-    out += fmt::format("  sum     %{} = sum of %{} x weight {}{}\n", c.sum, c.small, c.weight,
+    out += fmt::format("  sum     %{} = sum of %{} x weight {}{}{}{}\n", c.sum, c.small, c.weight,
+                       c.made >= 0 ? fmt::format(" as %{}", c.made) : "",
+                       c.factored >= 0 ? fmt::format(", in groups of {} as %{}", p.group, c.factored) : "",
                        c.type == ContractType::kTF32 ? ", TF32"
                        : c.scaled                    ? ", scaled by row"
                                                      : "");

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "mirage/ir/walk.h"
 #include "plan/stream/clusters.h"
 #include "plan/stream/stream_internal.h"
 
@@ -37,6 +38,8 @@ constexpr double kScaledInstructions = 150, kLongLoopUs = 0.4;
 // 5.2 and 5.0 with chunks of 128, 6.4 with two stages of 64, 5.9 with four, predicted 4.6 to 4.8 without these; 16 x 1024 with a gain and a
 // low rank before 4096 columns 7.4 in one round of 64, 8.0 in two of 32, predicted 5.8 and 5.7.
 constexpr double kShortUs = 3.5, kShortScaledUs = 1.4, kShortPreparedUs = 0.3, kShortRoundsUs = 1.0;
+// a reduction of two parts: four gates of 32 x (512 + 1024) x 1024 took 9.7, predicted 7.2 without
+constexpr double kTwoPartsUs = 2.5;
 constexpr double kTileUs = 0.0265;           // one SM: 32 x 64 elements of a weight times eight rows
 
 // Lines that begin anywhere: 32 x 64 elements of a weight take nine copies a lane and are read in halves (64 reads a lane, 32 joins;
@@ -56,6 +59,27 @@ double instructions(MapFn fn) {
              : fn == MapFn::kSigmoid || fn == MapFn::kSilu                                        ? 24
                                                                                                   : 1;
   }
+}
+
+/// Instructions of one lane for a unit's weights that the loop computes (its 64 elements are widened, and rounded in pairs), and for sums
+/// of groups that are scaled; what they are scaled by is read and widened once a chunk.
+double factor_instructions(const StreamPlan& p) {
+  double n = 0;
+  const double units = static_cast<double>(p.group ? std::min<int64_t>(p.chunk, p.group) : p.chunk) / 32;
+  for (const StreamContraction& c : p.contractions) {
+    double maps = 0;
+    if (c.made >= 0)
+      find_below(p.body, c.made, [&](ValueId x) {
+        const auto* m = p.body.def_form<Map>(x);
+        const auto& axes = p.axes[static_cast<size_t>(x)];
+        if (m && std::count(axes.begin(), axes.end(), StreamAxis::kDepth)) maps += instructions(m->fn);
+        return Look::kInto;
+      });
+    if (c.made >= 0) n += 64 * (1.5 + maps);
+    if (c.factored >= 0) n += p.columns / 4.0 * (p.row_tiles + 1) / units;
+  }
+  for (NodeId i : stream_factors(p)) n += differs_by_group(p, i) ? p.columns / 8.0 * 4 / units : 0;
+  return n;
 }
 
 /// Elementwise instructions of one lane for its eight elements of a unit, all rows: what is computed for the products and statistics of the
@@ -88,7 +112,7 @@ double loop_instructions(const StreamPlan& p) {
     std::set<ValueId> seen;
     n += count(s.of, seen) + p.row_tiles;
   }
-  return 8 * n;
+  return 8 * n + factor_instructions(p);
 }
 
 /// Clocks of one multiprocessor for a unit's rows that are read in pieces: their lines begin or end within eight elements.
@@ -103,6 +127,11 @@ double uneven_rows_clocks(const StreamPlan& p) {
 
 /// Like the larger of two, a little above where they are near each other.
 double soft_max(double a, double b) { return std::pow(std::pow(a, 8) + std::pow(b, 8), 1.0 / 8); }
+
+/// Of the part of the reduction that a weight belongs to.
+double depth_of(const StreamPlan& p, const StreamWeight& w) {
+  return static_cast<double>(w.instead_of >= 0 ? p.second : p.depth - p.second);
+}
 
 double flops_of(const StreamPlan& p) {
   double n = 0;
@@ -163,7 +192,7 @@ Cost estimate(const StreamPlan& p, const Target& target, bool explain) {
   const double tiles = static_cast<double>(p.column_blocks() * p.batch), blocks = tiles * p.cluster;
   const double waves = std::ceil(tiles / static_cast<double>(std::max<int64_t>(1, resident_clusters(p.cluster, p.blocks_per_sm, target))));
   for (const StreamWeight& w : p.weights) {
-    const double bytes = static_cast<double>(w.padded) * static_cast<double>(p.depth) * 2 / p.cluster;
+    const double bytes = static_cast<double>(w.padded) * depth_of(p, w) * 2 / p.cluster;
     streamed += bytes;
     if (w.free == StreamAxis::kRank) shared += bytes * blocks;
   }
@@ -185,7 +214,7 @@ Cost estimate(const StreamPlan& p, const Target& target, bool explain) {
   }
   double products = 0;   // of 16 x 8 x 16 per unit of 32 x 64, by their latency in mma.sync
   for (const StreamContraction& x : p.contractions)
-    products += (p.weights[static_cast<size_t>(x.weight)].free == StreamAxis::kCol ? 1.0 : 0.25) * p.row_tiles *
+    products += (p.weights[static_cast<size_t>(x.weight)].free == StreamAxis::kCol ? p.columns / 64.0 : 0.25) * p.row_tiles *
                 (x.type == ContractType::kTF32 ? 2.5 : 1.0);
   const double t_mma = kTileUs * products * static_cast<double>(p.depth) / 32 / p.cluster * per_sm;
   // Elementwise work of the loop: a scheduler issues from its warps, and a few of them leave gaps.
@@ -240,7 +269,7 @@ Cost estimate(const StreamPlan& p, const Target& target, bool explain) {
   c.us = t_short + t_scaled + early + late + target.launch_us + kPrologueUs + kTailUs + meeting + issue + last +
          soft_max(t_copies, t_mma + kBesideProducts * t_elements + t_uneven) + t_shared + t_boxes + alone +
          (waves - 1) * (p.batch > 1 && p.blocks_per_sm > 1 ? 1.0 : 4.0) + 0.02 * (p.blocks_per_sm - at_once);
-  if (!p.evict_first) c.us += 0.1;
+  c.us += (p.evict_first ? 0.0 : 0.1) + (p.second ? kTwoPartsUs : 0.0);
   if (p.uneven()) c.us *= kUnevenMargin;
   else if (uneven > 0) c.us *= kPiecesMargin;
   if (uneven > 0 && dram < kSmallStream) c.us += kSmallStreamUs;

@@ -133,8 +133,70 @@ class StreamMatcher {
     const NodeId n = stored_input(v);
     return n >= 0 && is16(p_.operands[at(g().form<Input>(n)->param)].dtype) && g().form<Input>(n)->part.loop >= 0;
   }
+  /// The one stored 16-bit tensor with all elements of v below elementwise functions of the loop; -1: there is none, or several.
+  NodeId weight_below(ValueId v) const {
+    NodeId out = -1;
+    int found = 0;
+    find_below(g(), v, [&](ValueId x) {
+      if (!g().def_form<Map>(x) && !g().def_form<Transpose>(x)) {
+        const NodeId n = stored_input(x);
+        int64_t elements = 1, all = 1;
+        for (int d = 0; d < g().dims(x).rank(); d++) elements *= full(x, d);
+        for (int d = 0; d < g().dims(v).rank(); d++) all *= full(v, d);
+        if (n >= 0 && elements == all && is_weight(x)) out = n, found++;
+        return Look::kPast;
+      }
+      return Look::kInto;
+    });
+    return found == 1 ? out : -1;
+  }
   static bool contracts_loop(const Graph& g, NodeId n, const std::vector<Phase>& phase) {
     return g.form<MatMul>(n) && phase[at(g.node(n).first_value)] == Phase::kLoop;
+  }
+
+  /// A loop over groups: products that each sum over a dimension of their own, as many as the loop's dimension has.
+  bool name_groups() {
+    for (NodeId n = 0; n < g().num_nodes(); n++) {
+      if (!contracts_loop(g(), n, phase_)) continue;
+      const ValueId x = g().node(n).operands[0];
+      const int rank = g().dims(x).rank(), c = find(id(x, rank - 1));
+      if (axis_.count(c) || full_[at(c)] == 1) continue;
+      bool looped = false;
+      for (int d = 0; d + 2 < rank; d++) {
+        auto it = axis_.find(find(id(g().node(n).first_value, d)));
+        if (it == axis_.end() || it->second != Axis::kDepth) continue;
+        it->second = Axis::kGroup;
+        looped = true;
+      }
+      if (!looped) continue;
+      set_axis(c, Axis::kDepth);
+      p_.group = full_[at(c)];
+      p_.depth *= p_.group;
+      return p_.group % 32 == 0 || refuse("groups of the reduction that are no multiples of 32");
+    }
+    return true;
+  }
+
+  /// Products in front of the loop that may be added up with those of the loop: a second part of the reduction.
+  bool is_second(NodeId n) const {
+    const auto* m = g().form<MatMul>(n);
+    if (!m || phase_[at(g().node(n).first_value)] != Phase::kInvariant) return false;
+    return stored_input(g().node(n).operands[0]) >= 0 && stored_input(g().node(n).operands[1]) >= 0;
+  }
+  bool name_second() {
+    for (NodeId n = 0; n < g().num_nodes(); n++) {
+      if (!is_second(n)) continue;
+      const ValueId v = g().node(n).first_value, x = g().node(n).operands[0];
+      const int rank = g().dims(v).rank(), c = find(id(x, rank - 1));
+      if (full_[at(c)] == 1 || (axis(v, rank - 1) != Axis::kCol && axis(v, rank - 2) != Axis::kCol)) continue;
+      if (axis_.count(c) && axis_[c] != Axis::kSecond) continue;
+      set_axis(c, Axis::kSecond);
+      if (p_.second && p_.second != full_[at(c)]) return refuse("reductions of three different extents");
+      p_.second = full_[at(c)];
+    }
+    if (p_.second && (p_.group || p_.batch > 1)) return refuse("a reduction of two parts, in groups or batches");
+    p_.depth += p_.second;
+    return true;
   }
 
   /// At most one dimension of products stands beside their two.
@@ -146,6 +208,7 @@ class StreamMatcher {
       for (int d = 0; d + 2 < g().dims(v).rank(); d++) {
         if (full(v, d) == 1) continue;
         const int c = find(id(v, d));
+        if (const auto it = axis_.find(c); it != axis_.end() && it->second == Axis::kGroup) continue;
         if (batch >= 0 && c != batch) return refuse("products of several batch dimensions");
         batch = c;
       }
@@ -155,6 +218,22 @@ class StreamMatcher {
     set_axis(batch, Axis::kBatch);
     p_.batch = full_[at(batch)];
     return p_.batch <= kMostBatch || refuse("a batch beyond a grid's second axis");
+  }
+
+  /// Columns of a weight that the loop computes, where they are more than what stands beside them: few rows, though stored, are no weight.
+  void name_made_columns(int& cols, int& rows) {
+    if (narrow_) return;
+    for (NodeId n = 0; n < g().num_nodes(); n++) {
+      if (!contracts_loop(g(), n, phase_)) continue;
+      const ValueId v = g().node(n).first_value;
+      const int r = g().dims(v).rank();
+      for (int side = 0; side < 2; side++) {
+        const ValueId operand = g().node(n).operands[at(side)];
+        if (is_weight(operand) || weight_below(operand) < 0) continue;
+        const int free = find(id(v, r - 2 + side)), other = find(id(v, r - 1 - side));
+        if (cols < 0 || (cols == other && full_[at(free)] > full_[at(cols)])) cols = free, rows = other;
+      }
+    }
   }
 
   bool name_axes() {
@@ -169,9 +248,8 @@ class StreamMatcher {
       depth = full(v, in.part.loop);
       if (depth > 1) set_axis(find(id(v, in.part.loop)), Axis::kDepth);
     }
-    if (depth < 8) return refuse("a reduction over fewer than 8");
     p_.depth = depth;
-    if (!name_batch()) return false;
+    if (!name_groups() || p_.depth < 8 || !name_batch()) return reason.empty() ? refuse("a reduction over fewer than 8") : false;
     // Columns: the widest free dimension of a stored operand of a product in the loop; or the narrowest.
     int cols = -1, rows = -1;
     for (NodeId n = 0; n < g().num_nodes(); n++) {
@@ -182,12 +260,11 @@ class StreamMatcher {
         if (!is_weight(g().node(n).operands[at(side)])) continue;
         const int free = find(id(v, r - 2 + side)), other = find(id(v, r - 1 - side));
         if (cols < 0 || (narrow_ ? full_[at(free)] < full_[at(cols)] : full_[at(free)] > full_[at(cols)]) ||
-            (side == 1 && other == cols && full_[at(free)] == full_[at(cols)])) {
-          cols = free;
-          rows = other;
-        }
+            (side == 1 && other == cols && full_[at(free)] == full_[at(cols)]))
+          cols = free, rows = other;
       }
     }
+    name_made_columns(cols, rows);
     if (cols < 0) return refuse("no product of a stored 16-bit tensor in the loop");
     if (full_[at(cols)] < 8 || axis_.count(cols)) return refuse("no columns");
     set_axis(cols, Axis::kCol);
@@ -197,7 +274,7 @@ class StreamMatcher {
       set_axis(rows, Axis::kRow);
       p_.rows = full_[at(rows)];
     }
-    if (p_.rows > max_rows_) return refuse("more than " + std::to_string(max_rows_) + " rows");
+    if (!name_second() || p_.rows > max_rows_) return !reason.empty() ? false : refuse("more than " + std::to_string(max_rows_) + " rows");
     // Weights whose products never meet have columns of their own; what one axis of the grid splits alike is alike.
     for (NodeId n : g().inputs()) {
       const Input& in = *g().form<Input>(n);
@@ -256,8 +333,11 @@ class StreamMatcher {
         bool grid = false;
         for (int8_t x : in.part.grid) grid |= x == d;
         if (grid && a != Axis::kRow && a != Axis::kCol && a != Axis::kBatch && full(v, d) > 1) return refuse("a grid over the reduction");
-        if ((in.part.loop == d) != (a == Axis::kDepth)) return refuse("a loop over part of the reductions");
+        if ((in.part.loop == d) != (a == (p_.group ? Axis::kGroup : Axis::kDepth))) return refuse("a loop over part of the reductions");
       }
+      if (p_.group && has(v, Axis::kDepth) && (!has(v, Axis::kGroup) || stride(n, Axis::kGroup) != p_.group * stride(n, Axis::kDepth)))
+        return refuse("groups that do not lie one behind the other");
+      if (p_.group && p_.operands[at(in.param)].run != 0) return refuse("groups of a tensor in runs");
       if (p_.operands[at(in.param)].run == 0) continue;
       const Axis last = p_.axes[at(v)].back();
       if ((last != Axis::kDepth && last != Axis::kWhole) || !has(v, Axis::kRow) || has(v, Axis::kCol) || has(v, Axis::kRank))
@@ -273,7 +353,10 @@ class StreamMatcher {
       const ValueId v = node.first_value;
       if (v < 0 || g().form<Input>(n) || g().form<Const>(n) || g().form<Transpose>(n)) continue;
       if (g().form<Map>(n)) {
-        if (phase_[at(v)] == Phase::kLoop && !only(v, {Axis::kRow, Axis::kDepth})) return refuse("elementwise work on the weights");
+        // product(), contraction() and statistic() say what else can be
+        if (phase_[at(v)] == Phase::kLoop && !only(v, {Axis::kRow, Axis::kDepth, Axis::kGroup}) &&
+            !only(v, {Axis::kCol, Axis::kDepth, Axis::kGroup}) && !(p_.group && only(v, {Axis::kRow, Axis::kCol, Axis::kGroup})))
+          return refuse("elementwise work on the weights");
         const bool early = phase_[at(v)] == Phase::kInvariant && only(v, {Axis::kRow, Axis::kWhole});
         // product() says whether it can be
         const bool gained =
@@ -284,11 +367,13 @@ class StreamMatcher {
       }
       if (g().form<Accum>(n)) {
         const ValueId o = node.operands[0];
-        if (!g().def_form<MatMul>(o) && !g().def_form<Reduce>(o)) return refuse("an elementwise accumulator");
+        // (one whose groups are summed behind the loop is a contraction's, or leads to no result)
+        if (!g().def_form<MatMul>(o) && !g().def_form<Reduce>(o) && !p_.group) return refuse("an elementwise accumulator");
         continue;
       }
       if (g().form<Reduce>(n)) { if (!statistic(n)) return false; continue; }
-      if (!(phase_[at(v)] == Phase::kLoop ? contraction(n) : product(n))) return false;
+      const bool fits = phase_[at(v)] == Phase::kLoop ? contraction(n) : p_.second && is_second(n) ? second(n) : product(n);
+      if (!fits) return false;
     }
     if (p_.contractions.empty()) return refuse("no contraction");
     // All columns come in one way: a place of the ring that tensor copies and threads wrote in turn would need a fence between the two (PTX
@@ -309,7 +394,10 @@ class StreamMatcher {
   bool statistic(NodeId n) {
     const Node& node = g().node(n);
     const Reduce& r = *g().form<Reduce>(n);
-    const ValueId o = node.operands[0], sum = accumulator(node.first_value, r.fn);
+    const ValueId o = node.operands[0];
+    if (p_.axes[at(o)][at(r.dim)] == Axis::kGroup) return sum_of_groups(n);
+    const ValueId sum =
+        p_.group && phase_[at(o)] == Phase::kLoop ? over_groups(node.first_value, r.fn) : accumulator(node.first_value, r.fn);
     if (p_.axes[at(o)][at(r.dim)] == Axis::kWhole && phase_[at(o)] == Phase::kInvariant && only(o, {Axis::kRow, Axis::kWhole})) {
       if (!small_leaves(o)) return false;
       p_.early.push_back({node.first_value, o, r.fn});
@@ -317,7 +405,8 @@ class StreamMatcher {
     }
     if (p_.axes[at(o)][at(r.dim)] != Axis::kDepth || phase_[at(o)] != Phase::kLoop) return refuse("a reduction along something else");
     if (sum < 0) return refuse("a reduction whose result is used inside the loop");
-    if (!only(o, {Axis::kRow, Axis::kDepth}) || !small_leaves(o)) return reason.empty() ? refuse("a reduction of the weights") : false;
+    if (!only(o, {Axis::kRow, Axis::kDepth, Axis::kGroup}) || !small_leaves(o))
+      return reason.empty() ? refuse("a reduction of the weights") : false;
     p_.statistics.push_back({sum, o, r.fn});
     return true;
   }
@@ -345,6 +434,7 @@ class StreamMatcher {
     const NodeId n = g().value(v).node;
     const Access& a = p_.operands[at(in.param)];
     if (a.dtype == DType::kBool) return refuse("bools in the loop");
+    if (has(v, Axis::kGroup) && !has(v, Axis::kDepth)) return refuse("rows scaled by group");
     const Axis along = has(v, Axis::kDepth) ? Axis::kDepth : Axis::kWhole;
     if (!has(v, along)) return true;
     // Lines across the reduction: tiles take an operand so that is multiplied as it is (plan/tile/tile.cc).
@@ -358,28 +448,97 @@ class StreamMatcher {
     return true;
   }
 
+  // ---- groups: sums of what is summed in each
+  /// What adds v, one number for each group, up over all of them, in the loop or behind it.
+  ValueId over_groups(ValueId v, ReduceFn fn) const {
+    const auto reduced = [&](ValueId x) -> ValueId {  // the one reader of x, if it reduces groups
+      if (users_[at(x)].size() != 1) return -1;
+      const NodeId u = users_[at(x)][0];
+      const auto* r = g().form<Reduce>(u);
+      return r && r->fn == fn && p_.axes[at(x)][at(r->dim)] == Axis::kGroup ? g().node(u).first_value : -1;
+    };
+    if (const ValueId in = reduced(v); in >= 0) return accumulator(in, fn);
+    const ValueId sum = accumulator(v, fn);
+    return sum >= 0 ? reduced(sum) : -1;
+  }
+  /// A reduction over groups: right if it is what a statistic or a contraction ends in.
+  bool sum_of_groups(NodeId n) {
+    const ValueId v = g().node(n).first_value, sum = accumulator(v, g().form<Reduce>(n)->fn);
+    const auto is = [&](ValueId x) { return x >= 0 && (x == v || x == sum); };
+    return std::any_of(p_.statistics.begin(), p_.statistics.end(), [&](const StreamStatistic& s) { return is(s.result); }) ||
+           std::any_of(p_.contractions.begin(), p_.contractions.end(), [&](const StreamContraction& c) { return is(c.sum); }) ||
+           refuse("a reduction of groups that nothing was reduced in");
+  }
+  /// Inputs, in the loop, that differ by column and group.
+  bool is_factor(ValueId v) {
+    return !find_below(g(), v, [&](ValueId x) {
+      const auto* in = g().def_form<Input>(x);
+      if (!in) return g().def_form<Map>(x) || g().def_form<Transpose>(x) || g().def_form<Const>(x) ? Look::kInto : Look::kFound;
+      return only(x, {Axis::kCol, Axis::kGroup}) && p_.operands[at(in->param)].dtype != DType::kBool ? Look::kPast : Look::kFound;
+    });
+  }
+  /// The accumulator of the product c.node: of its own elements, or of each group's times what is_factor() says.
+  bool find_sum(StreamContraction& c) {
+    const ValueId product = g().node(c.node).first_value;
+    if (!p_.group) {
+      c.sum = accumulator(product, ReduceFn::kSum);
+      return c.sum >= 0 || refuse("a product that is used inside the loop");
+    }
+    ValueId v = product;
+    while (users_[at(v)].size() == 1) {
+      const NodeId u = users_[at(v)][0];
+      const auto* m = g().form<Map>(u);
+      if (!m && !g().form<Transpose>(u)) break;
+      if (m && m->fn != MapFn::kMul && m->fn != MapFn::kDiv && m->fn != MapFn::kNeg) return refuse("a product whose groups are not scaled");
+      const auto& o = g().node(u).operands;
+      if (m && o.size() == 2 && (o[0] == o[1] || (m->fn == MapFn::kDiv && o[0] != v) || !is_factor(o[0] == v ? o[1] : o[0])))
+        return refuse("a product whose groups are scaled by something else than columns");
+      v = g().node(u).first_value;
+    }
+    if (v != product) c.factored = v;
+    c.sum = over_groups(v, ReduceFn::kSum);
+    return c.sum >= 0 || refuse("a product that is used inside the loop");
+  }
+  /// The weight's operand, if it is computed: of what and in which type.
+  bool find_made(StreamContraction& c, ValueId operand) {
+    if (stored_input(operand) >= 0) return true;
+    c.made = operand;
+    const NodeId stored = p_.weights[at(c.weight)].input;
+    const bool known = !find_below(g(), operand, [&](ValueId x) {
+      if (g().def_form<Map>(x) || g().def_form<Transpose>(x) || g().def_form<Const>(x)) return Look::kInto;
+      const bool factor = g().def_form<Input>(x) && is_factor(x);
+      return factor || (g().def_form<Input>(x) && g().value(x).node == stored) ? Look::kPast : Look::kFound;
+    });
+    if (!known) return refuse("weights computed of something else than columns");
+    if (p_.weights[at(c.weight)].uneven) return refuse("computed weights whose lines begin anywhere");
+    return c.type != ContractType::kTF32 || refuse("computed weights in TF32");
+  }
+
   bool contraction(NodeId n) {
     const Node& node = g().node(n);
-    const ValueId v = node.first_value, sum = accumulator(v, ReduceFn::kSum);
+    const ValueId v = node.first_value;
     const int rank = g().dims(v).rank();
-    if (sum < 0) return refuse("a product that is used inside the loop");
+    StreamContraction c;
+    c.node = n;
+    if (!find_sum(c)) return false;
+    if (p_.group && !has(v, Axis::kGroup)) return refuse("a product of one group beside products of all");
     if (p_.axes[at(node.operands[0])][at(rank - 1)] != Axis::kDepth) return refuse("a product over something else inside the loop");
     int side = -1;   // of the weight
     for (int s = 0; s < 2; s++) {
       const Axis a = p_.axes[at(v)][at(rank - 2 + s)];
       if ((a == Axis::kCol || a == Axis::kRank) && is_weight(node.operands[at(s)])) side = s;
     }
+    for (int s = 0; s < 2 && side < 0; s++)
+      if (p_.axes[at(v)][at(rank - 2 + s)] == Axis::kCol && weight_below(node.operands[at(s)]) >= 0) side = s;
     if (side < 0) return refuse("a product without a weight");
     const Axis free = p_.axes[at(v)][at(rank - 2 + side)], other = p_.axes[at(v)][at(rank - 1 - side)];
     if (other != Axis::kRow && other != Axis::kOne) return refuse("a product of two weights");
-    StreamContraction c;
-    c.node = n;
-    c.sum = sum;
+    const ValueId operand = node.operands[at(side)];
     c.small = node.operands[at(1 - side)];
-    c.weight = weight(stored_input(node.operands[at(side)]), free);
+    c.weight = weight(is_weight(operand) ? stored_input(operand) : weight_below(operand), free);
     if (c.weight < 0) return false;
     multiplied_ = stored_input(c.small);
-    const bool is_small = only(c.small, {Axis::kRow, Axis::kDepth}) && small_leaves(c.small);
+    const bool is_small = only(c.small, {Axis::kRow, Axis::kDepth, Axis::kGroup}) && small_leaves(c.small);
     multiplied_ = -1;
     if (!is_small)
       return reason.empty() ? refuse("a product of two weights") : false;
@@ -388,12 +547,67 @@ class StreamMatcher {
     if (c.type != ContractType::kTF32 &&
         access(p_.weights[at(c.weight)].input).dtype != (c.type == ContractType::kF16 ? DType::kF16 : DType::kBF16))
       return refuse("a weight that would be rounded");
+    if (!find_made(c, operand)) return false;
     p_.contractions.push_back(c);
     return true;
   }
 
+  /// A product of the reduction's second part.
+  bool second(NodeId n) {
+    const Node& node = g().node(n);
+    const ValueId v = node.first_value;
+    const int rank = g().dims(v).rank(), side = p_.axes[at(v)][at(rank - 1)] == Axis::kCol ? 1 : 0;
+    const Axis other = p_.axes[at(v)][at(rank - 1 - side)];
+    const NodeId rows = stored_input(node.operands[at(1 - side)]), columns = stored_input(node.operands[at(side)]);
+    if (p_.axes[at(v)][at(rank - 2 + side)] != Axis::kCol || (other != Axis::kRow && other != Axis::kOne))
+      return refuse("a product in front of the loop of something else than rows and columns");
+    const Access &x = access(rows), &w = access(columns);
+    if (!is16(x.dtype) || x.dtype != w.dtype) return refuse("a second part of the reduction in other types");
+    if (stride(rows, Axis::kSecond) != 1 || x.offset % 8 || stride(rows, Axis::kRow) % 8 || x.run != 0)
+      return refuse("a second part of the reduction without aligned lines");
+    if (p_.second_input >= 0 && p_.second_input != rows) return refuse("a second part of the reduction with different rows");
+    p_.second_input = rows;
+    StreamContraction c;
+    c.node = n;
+    c.sum = v;
+    c.weight = weight(columns, Axis::kCol, Axis::kSecond);
+    if (c.weight < 0) return false;
+    seconds_.push_back(c);
+    return true;
+  }
+  /// What is added up of both parts has one sum; the products of the second part go.
+  bool join_parts(std::map<std::pair<bool, int>, double>& t) {
+    int first = -1, other = -1;
+    for (const auto& [k, f] : t) {
+      if (k.first) return refuse("low ranks beside a reduction of two parts");
+      int& which = k.second < kSeconds ? first : other;
+      if (which >= 0) return refuse("several products of one part of a reduction in one sum");
+      which = k.second;
+    }
+    if (first < 0 || other < 0 || t[{false, first}] != t[{false, other}]) return refuse("parts of a reduction that are not added up");
+    StreamWeight& w = p_.weights[at(seconds_[at(other - kSeconds)].weight)];
+    const StreamContraction& c = p_.contractions[at(first)];
+    const StreamWeight& of = p_.weights[at(c.weight)];
+    const NodeId rows = stored_input(c.small);
+    if (w.instead_of >= 0 || w.depth_major != of.depth_major || of.free != Axis::kCol || w.uneven || of.uneven ||
+        c.type == ContractType::kTF32 || rows < 0 || access(rows).dtype != access(w.input).dtype || access(rows).run != 0 ||
+        stored_input(p_.contractions[0].small) != rows || stream_row_unit(p_, rows) != 8)
+      return refuse("parts of a reduction that lie in different ways");
+    w.instead_of = c.weight;
+    t.erase({false, other});
+    return true;
+  }
+  /// Every product of one part has one of the other.
+  bool parts_fit() {
+    if (!p_.second) return true;
+    if (p_.contractions.size() != seconds_.size() || p_.weights.size() != 2 * seconds_.size() || !p_.statistics.empty() ||
+        !p_.early.empty())
+      return refuse("a reduction of two parts beside others");
+    return true;
+  }
+
   /// The ring's entry for an input, made at its first use.
-  int weight(NodeId n, Axis free) {
+  int weight(NodeId n, Axis free, Axis depth = Axis::kDepth) {
     for (size_t i = 0; i < p_.weights.size(); i++) if (p_.weights[i].input == n) return static_cast<int>(i);
     if (p_.weights.size() >= kMostWeights) { refuse("more weights than a kernel's parameters have room for"); return -1; }
     const Access& a = access(n);
@@ -404,8 +618,11 @@ class StreamMatcher {
     const ValueId v = g().node(n).first_value;
     for (int d = 0; d < g().dims(v).rank(); d++) if (p_.axes[at(v)][at(d)] == free) w.extent = full(v, d);
     w.depth_major = stride(n, free) != 1;
-    w.line = stride(n, w.depth_major ? free : Axis::kDepth);
-    if (w.depth_major && stride(n, Axis::kDepth) != 1) { refuse("a weight without contiguous lines"); return -1; }
+    w.line = stride(n, w.depth_major ? free : depth);
+    if (w.depth_major && stride(n, depth) != 1) {
+      refuse("a weight without contiguous lines");
+      return -1;
+    }
     w.slice = stride(n, Axis::kBatch);
     if (w.line <= 0) { refuse("a weight without lines"); return -1; }
     w.uneven = w.line % 8 || a.offset % 8 || w.slice % 8;
@@ -490,6 +707,8 @@ class StreamMatcher {
   std::optional<Terms> combined(ValueId v) const {
     const int c = contraction_of(v);
     if (c >= 0) return has(v, Axis::kCol) ? std::optional(Terms{{{false, c}, 1.0}}) : std::nullopt;
+    for (size_t i = 0; i < seconds_.size(); i++)
+      if (seconds_[i].sum == v) return Terms{{{false, kSeconds + static_cast<int>(i)}, 1.0}};
     for (size_t i = 0; i < p_.products.size(); i++) if (p_.products[i].value == v) return Terms{{{true, static_cast<int>(i)}, 1.0}};
     const auto* m = g().def_form<Map>(v);
     if (!m) return std::nullopt;
@@ -516,6 +735,7 @@ class StreamMatcher {
   }
 
   bool find_sums() {
+    if (!parts_fit()) return false;
     find_linear();
     const std::vector<bool> needed = reached();
     std::vector<StreamSum> roots;
@@ -527,11 +747,14 @@ class StreamMatcher {
       if (!maximal) continue;
       StreamSum s;
       s.value = v;
-      for (auto [k, f] : *t) (k.first ? s.products : s.contractions).push_back({k.second, f});
+      Terms terms = *t;
+      if (p_.second && !join_parts(terms)) return false;
+      for (auto [k, f] : terms) (k.first ? s.products : s.contractions).push_back({k.second, f});
       roots.push_back(std::move(s));
     }
     size_t parts = p_.products.size();
     for (const StreamContraction& c : p_.contractions) parts += has(c.sum, Axis::kCol);
+    if (p_.second && roots.size() != p_.contractions.size()) return refuse("parts of a reduction that are added up in several ways");
     if (roots.size() <= parts) { p_.sums = std::move(roots); }
     else {   // combinations would add up more than there is
       for (size_t i = 0; i < p_.contractions.size(); i++)
@@ -569,7 +792,9 @@ class StreamMatcher {
   const int64_t max_rows_;
   NodeId multiplied_ = -1;   ///< the operand of rows of the product that is looked at, if it is taken as it is stored
   const bool narrow_;
+  static constexpr int kSeconds = 1 << 20;  // terms of sums: from here on products of the reduction's second part
   StreamShape p_;
+  std::vector<StreamContraction> seconds_;
   std::vector<Phase> phase_;
   std::vector<std::vector<NodeId>> users_;
   std::vector<int> base_, parent_;

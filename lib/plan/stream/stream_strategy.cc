@@ -49,6 +49,10 @@ std::string stream_text(const KernelPlan& k) {
 Tiling stream_use(const KernelPlan& k, int thrift) {
   const StreamPlan& p = body_of<StreamPlan>(k);
   Tiling out{p.columns, p.chunk, int64_t{p.cluster} * p.warps * turns(thrift, p.stages, 2)};
+  if (p.group) {  // the loop is over groups
+    out.loop_tile = groups_of_chunk(p);
+    out.iterations = std::max<int64_t>(2, out.iterations * p.chunk / (p.group * out.loop_tile));
+  }
   out.side_by_side = true;
   return out;
 }

@@ -259,6 +259,10 @@ void place_behind_ring(TilePlan& p) {
 }  // namespace
 
 std::optional<TilePlan> tile_plan(const StreamShape& shape, const Target& target, std::string& reason) {
+  if (shape.group || shape.second || !stream_factors(shape).empty()) {
+    reason = "weights that are scaled in the loop";
+    return std::nullopt;
+  }
   const auto refuse = [&](const char* why) { reason = why; return std::nullopt; };
   if (!target.has_tma || !target.has_cluster || target.sm != 90) return refuse("no warpgroup instructions");
   if (shape.rows < kLeastRows) return refuse("no more than 16 rows");

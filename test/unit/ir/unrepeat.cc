@@ -171,3 +171,87 @@ TEST_CASE("repeat_kv with one query folds to groups of queries") {
   }
   CHECK(contractions == 2);
 }
+
+TEST_CASE("weights that are scaled by group are summed group by group") {
+  const char* const inputs = "%x = input 0 : f16[4,6] %w = input 1 : f16[2,3,8] %s = input 2 : f16[2,1,8] ";
+  const std::string by_groups = std::string(inputs) +
+                                "%a = mul %w %s %b = reshape [4,2,3] %x %c = transpose (1,0,2) %b %d = matmul %c %a "
+                                "output 0 (reshape [4,8] (reduce.sum 0 %d)) : f16";
+  CHECK(text((std::string(inputs) + "output 0 (matmul %x (reshape [6,8] (mul %w %s))) : f16").c_str()) == printed(by_groups.c_str()));
+  // Scales repeated along the rows of the weights.
+  CHECK(
+      text("%x = input 0 : f16[4,6] %w = input 1 : f16[6,8] %s = input 2 : f16[2,8] output 0 (matmul %x (mul %w (reshape [6,8] (repeat 1 "
+           "3 (reshape [2,1,8] %s))))) : f16") ==
+      printed("%x = input 0 : f16[4,6] %w = input 1 : f16[6,8] %s = input 2 : f16[2,8] %r = reshape [2,1,8] %s %v = reshape [2,3,8] %w %a "
+              "= mul %v %r %b = reshape [4,2,3] %x %c = transpose (1,0,2) %b %d = matmul %c %a output 0 (reshape [4,8] (reduce.sum 0 %d)) "
+              ": f16"));
+  // Nothing tells the groups apart; many rows.
+  CHECK(text("%x = input 0 : f16[4,6] %w = input 1 : f16[2,3,8] output 0 (matmul %x (reshape [6,8] (square %w))) : f16").empty());
+  CHECK(text("%x = input 0 : f16[65,6] %w = input 1 : f16[2,3,8] %s = input 2 : f16[2,1,8] output 0 (matmul %x (reshape [6,8] (mul %w "
+             "%s))) : f16")
+            .empty());
+}
+
+namespace {
+
+/// Weights [groups, size, columns] or [columns, groups, size] with scales and zero points of several shapes, joined and multiplied.
+Graph random_groups(uint64_t seed) {
+  Rng rng(seed);
+  Builder b(Level::kKernel);
+  auto pick = [&](std::vector<int64_t> of) { return of[rng.below(of.size())]; };
+  const int64_t groups = pick({2, 3}), size = pick({2, 4}), columns = pick({1, 3, 5}), rows = pick({1, 2, 7}), batch = pick({1, 2});
+  const bool lines = rng.below(2), whole = rng.below(3) == 0;
+  int param = 0;
+  const auto dims = [&](int64_t g, int64_t k, int64_t n) { return lines ? Dims{n, g, k} : Dims{g, k, n}; };
+  const auto joined = [&](ValueId v, int64_t n) { return b.add(Reshape{lines ? Dims{n, groups * size} : Dims{groups * size, n}}, {v}); };
+  ValueId w = b.add_input(param++, {DType::kF16, dims(groups, size, columns)});
+  if (whole) w = joined(w, columns);
+  for (uint64_t i = 1 + rng.below(2); i > 0; i--) {
+    const int64_t n = rng.below(2) ? columns : 1;
+    const bool by_group = rng.below(4) != 0;
+    ValueId s = b.add_input(param++, {DType::kF16, by_group ? dims(groups, 1, n) : dims(1, size, n)});
+    if (whole) s = joined(b.add(Repeat{lines ? by_group ? 2 : 1 : by_group ? 1 : 0, by_group ? size : groups}, {s}), n);
+    w = b.map(rng.below(2) ? MapFn::kMul : MapFn::kSub, {w, s});
+  }
+  if (!whole) w = joined(w, columns);
+  if (rng.below(3) == 0) w = b.map(MapFn::kSquare, {w});
+  if (lines) w = b.add(Transpose{{1, 0}}, {w});
+  const Dims of_x = batch > 1 ? Dims{batch, rows, groups * size} : Dims{rows, groups * size};
+  if (batch > 1) w = b.add(Reshape{{1, groups * size, columns}}, {w});
+  ValueId y = b.add(MatMul{}, {b.add_input(param++, {DType::kF16, of_x}), w});
+  if (rng.below(2)) y = b.map(MapFn::kExp, {y});
+  b.add_output(0, y, DType::kF32);
+  return std::move(b).finish();
+}
+
+}  // namespace
+
+TEST_CASE("products by groups are the products") {
+  int changed = 0;
+  for (uint64_t seed = 0; seed < 600; seed++) {
+    const Graph g = random_groups(seed);
+    const auto out = without_repeats(g);
+    INFO("seed " << seed << "\n" << print(g) << (out ? print(*out) : ""));
+    if (!out) continue;
+    changed++;
+    REQUIRE_FALSE(check_laws(*out));
+    Program p = program_around(g, nullptr);
+    std::vector<Tensor<double>> params(static_cast<size_t>(g.num_params()));
+    Rng rng(seed);
+    for (NodeId n : g.inputs()) {
+      auto& t = params[static_cast<size_t>(g.form<Input>(n)->param)];
+      t.dims = g.dims(g.node(n).first_value);
+      for (int64_t i = 0; i < t.dims.elements(); i++) t.data.push_back(2 * rng.uniform() - 1);
+    }
+    DoubleAlgebra a;
+    const auto want = evaluate(g, std::span<const Tensor<double>>(params), a);
+    const Folded f = fold(p);
+    for (const Graph& other : {*out, f.unfold(f.program.graph)}) {
+      const auto got = evaluate(other, std::span<const Tensor<double>>(params), a);
+      REQUIRE(want[0].dims == got[0].dims);
+      for (size_t i = 0; i < want[0].data.size(); i++)
+        REQUIRE(std::fabs(want[0].data[i] - got[0].data[i]) <= 1e-9 * std::max(1.0, std::fabs(want[0].data[i])));
+    }
+  }
+  CHECK(changed > 300);
+}
