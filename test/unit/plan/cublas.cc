@@ -97,7 +97,7 @@ TEST_CASE("what is given to cuBLASLt was measured to be faster there") {
     CHECK(p.kernels[0].predicted_us < 1.2 * r.theirs);
     CHECK(p.kernels[0].predicted_us > 0.8 * r.theirs);
   }
-  CHECK(taken >= 4);
+  CHECK(taken >= 3);
 }
 
 TEST_CASE("what was not measured is dear") {

@@ -148,7 +148,9 @@ inline void each_table_kernel(const Target& target, const EachKernel& f) {
     const LinearCase c = linear_case(of);
     for (size_t i = 0; i < rows.size(); i++) {
       TilePlan p = *tile_plan(*match_stream(c.body, c.operands, c.results, {of.t, false}, kAnyRows, reason), target, reason);
-      REQUIRE(divide_tile(p, rows[i].first, target, reason));
+      const bool divided = divide_tile(p, rows[i].first, target, reason);
+      INFO("tile " << name(of, i) << ": " << reason);
+      REQUIRE(divided);
       give("tile " + name(of, i), p);
     }
   }

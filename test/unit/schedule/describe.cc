@@ -291,9 +291,11 @@ TEST_CASE("plans of many kernels are programs", "[schedule]") {
   each_table_kernel(target(), as_blocks(target(), 2, each));
   each_ragged_block(target(), 12, each);
   each_spec_kernel(target(), 12, each);
-  for (const auto& [what, n] : counts.refused) {   // these have no programs yet; nothing else goes without one
+  const std::set<std::string> without = {   // these have no programs yet (docs/schedule.md); nothing else goes without one
+      "region: index arithmetic over values of the kernel level, no block graph", "tile: blocks that stay for several tiles"};
+  for (const auto& [what, n] : counts.refused) {
     INFO(what << ": " << n);
-    CHECK(what == "region: index arithmetic over values of the kernel level, no block graph");
+    CHECK(without.count(what) == 1);
   }
   for (const auto& [what, n] : counts.refused) UNSCOPED_INFO(what << ": " << n);
   for (const auto& [what, n] : counts.described) UNSCOPED_INFO(what << ": " << n);
