@@ -109,7 +109,7 @@ std::vector<Staying> staying_cases() {
   out.push_back({{1, 300, 392, 328, false, false, "bfloat16"}, c, "128 x 128, nine tiles"});
   c.held_tiles = 8, c.sharing = 2;   // the last column block does not exist: the places' turns go on
   out.push_back({{1, 300, 392, 328, false, false, "float16"}, c, "two blocks share rows, results leave in halves"});
-  c.sharing = 1, c.row_groups = 2, c.column_groups = 1, c.group_rows = 64, c.stages = 5, c.blocks_per_sm = 2;
+  c.sharing = 1, c.row_groups = 2, c.column_groups = 1, c.group_rows = 64, c.stages = 3, c.blocks_per_sm = 2;
   out.push_back({{3, 150, 32, 200, false, false, "float16"}, c, "a batch, half a chunk, more stages than a tile has chunks"});
   c.row_groups = 1, c.group_rows = 96, c.stages = 4, c.held_tiles = 4, c.blocks_per_sm = 1;
   out.push_back({{1, 200, 136, 136, false, false, "bfloat16"}, c, "96 rows in three times, 64 columns"});

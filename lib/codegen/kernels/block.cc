@@ -733,9 +733,12 @@ class BlockEmitter {
 namespace mirage {
 
 KernelText emit_block_kernel(const KernelPlan& kernel, const Plan&, const Target& target) {
-  const schedule::KernelProgram program = schedule::program_of(kernel);
+  schedule::KernelProgram program = schedule::program_of(kernel);
   const schedule::Derived d = derive(program);
   const BlockPlan& bound = *std::get<std::shared_ptr<const BlockPlan>>(kernel.body);   // to which buffers
+  // a number that 16 bits hold exactly is a real one to the graph, and lies in 16 bits
+  for (size_t i = 0; i < program.params.size(); i++)
+    if (program.params[i].dtype == DType::kReal) program.params[i].dtype = bound.operands[i].dtype;
   KernelText k;
   k.name = kernel.name;
   std::string params;
