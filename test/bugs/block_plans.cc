@@ -15,8 +15,8 @@ namespace {
 
 struct Planned1 { std::shared_ptr<BlockPlan> plan; std::string reason, text; };
 
-/// The one call of a kernel graph, planned with these numbers on row-major operands, and its text.
-Planned1 plan_call(const std::string& source, BlockChoice choice) {
+/// The one call of a kernel graph, planned with these numbers on row-major operands, and its text. exact: what real numbers lie in.
+Planned1 plan_call(const std::string& source, BlockChoice choice, DType exact = DType::kF32) {
   auto graph = parse_graph(source, "bug.mg");
   REQUIRE(graph.ok());
   const Graph& g = *graph;
@@ -25,7 +25,7 @@ Planned1 plan_call(const std::string& source, BlockChoice choice) {
     const auto* call = g.form<Call>(n);
     if (!call) continue;
     auto access = [&](const Type& t) {
-      return Access{0, 0, t.dims, row_major_strides(t.dims), t.dtype == DType::kReal ? DType::kF32 : t.dtype};
+      return Access{0, 0, t.dims, row_major_strides(t.dims), t.dtype == DType::kReal ? exact : t.dtype};
     };
     std::vector<Access> operands, results;
     for (ValueId v : g.node(n).operands) operands.push_back(access(g.type(v)));
@@ -220,6 +220,27 @@ TEST_CASE("blocks that store parts of a sum have no law, but a program that is e
   REQUIRE(p.plan);
   CHECK(has(p.text, "const int left_k = clip(500 - (block_x * int64_t(256) + it * int64_t(64)), 64);"));
   CHECK(has(p.text, "((f32*)out0 + 0 + (block_x * int64_t(16)) * 64 + (block_y * int64_t(16)) * 1, "));
+}
+
+TEST_CASE("real numbers that lie in 16 bits are read as such", "[bugs]") {
+  // zeros and ones that another kernel stored: copies to tiles of bfloat16 were asked of float32, which does not compile
+  const Planned1 p = plan_call(R"(kernel k {
+  %0 = input 0 : bf16[64,128]
+  %1 = input 1 : bf16[128,64]
+  %2 = relu %1
+  %3 = call grid(2,1,1) loop(4) (%0, %2) {
+    %0 = input 0 grid(0,-,-) loop(1) : bf16[32,32]
+    %1 = input 1 grid(-,-,-) loop(0) : real[32,64]
+    %2 = matmul %0 %1
+    %3 = accum.sum %2
+    output 0 %3 grid(0,-,-) : f32
+  }
+  output 0 %3 : f32
+}
+)", {128, 2, 1, true}, DType::kBF16);
+  REQUIRE(p.plan);
+  CHECK(has(p.text, "(const bf16*)in1"));
+  CHECK(!has(p.text, "(const f32*)in1"));
 }
 
 TEST_CASE("a body whose meaning depends on its tiles is no block kernel", "[bugs]") {
