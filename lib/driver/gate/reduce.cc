@@ -15,6 +15,7 @@
 #include "driver/gate/gate.h"
 #include "mirage/ir/eval.h"
 #include "mirage/ir/index_map.h"
+#include "mirage/plan/passes.h"
 #include "mirage/plan/replan.h"
 #include "mirage/plan/strategy.h"
 #include "mirage/search/extents.h"
