@@ -351,14 +351,14 @@ TEST_CASE("a window that meets positions of a fixed number keeps its extent", "[
   CHECK(r.exit == ExitCode::kOk);
 }
 
-TEST_CASE("a product whose operands both lie across the reduction is a tile, behind a copy at most", "[bugs]") {
+TEST_CASE("a product whose operands both lie across the reduction is a tile of its own", "[bugs]") {
   // The general block kernel took 458 us on an H200 where cuBLAS takes 170.
   const Program p = program(
       R"({"name": "across", "inputs": {"a": {"shape": [8192, 2048], "dtype": "bfloat16"}, "b": {"shape": [8192, 4096], "dtype": "bfloat16"}}, "outputs": {"y": {"dtype": "bfloat16"}},
  "nodes": [{"op": "matmul", "inputs": ["a", "b"], "output": "y", "attrs": {"transpose_a": true}}]})");
   const Planned planned = make_plan(p, p.graph, target());
   REQUIRE(planned.plan);
-  REQUIRE(planned.plan->kernels.size() <= 2);
+  REQUIRE(planned.plan->kernels.size() == 1);
   CHECK(std::holds_alternative<std::shared_ptr<const TilePlan>>(planned.plan->kernels.back().body));
   Options o;
   o.states = 20'000;
