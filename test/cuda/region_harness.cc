@@ -95,7 +95,8 @@ std::string host_source(const std::vector<Case>& cases) {
     MIRAGE_ASSERT(ptx != std::string::npos) << "00_base.cuh has no " << name << " any more";
     base.replace(ptx, base.find('\n', ptx) - ptx, "MO_FN uint4 " + name + "(const uint4* p) { return *p; }");
   }
-  std::string text = read(root + "/test/cuda/region_host_cuda.inc") + base + read(root + "/lib/codegen/runtime/20_region.cuh");
+  std::string text = read(root + "/test/cuda/region_host_cuda.inc") + base;
+  for (const char* part : {"elements/02_narrow.cuh", "20_region.cuh"}) text += read(root + "/lib/codegen/runtime/" + part);
   for (const Case& c : cases)
     for (const KernelText& k : c.kernels) {
       text += k.source + "static void call_" + k.name + "(void* const* a) { " + k.name + "(";
