@@ -31,6 +31,28 @@ struct Deriver {
     const Place& y = p.places[at(x)];
     return y.section == g.section && y.step == g.step && !y.over && (g.alone < 0 ? y.apart == 0 : x == g.alone);
   }
+  /// Places that copies bring which ride on that of `x`: those behind it of the same role with as many barriers of their own.
+  int64_t riding_bytes(PlaceId x) const {
+    int64_t bytes = 0;
+    bool behind = false;
+    for (const Role& r : p.roles) {
+      for (const Item& i : r.items) {
+        if (i.stage < 0 || p.stages[at(i.stage)].kind != Stage::Kind::kCopy) continue;
+        const Stage& s = p.stages[at(i.stage)];
+        if (s.to == x) behind = true;
+        else if (!s.rides || p.places[at(s.to)].apart != p.places[at(x)].apart) behind = false;
+        else if (behind) bytes += p.places[at(s.to)].bytes();
+      }
+      behind = false;
+    }
+    return bytes;
+  }
+  /// Whether results leave from where the places of a section were: then one thread says that these have.
+  bool left_from(int section) const {
+    return std::any_of(p.stages.begin(), p.stages.end(), [&](const Stage& s) {
+      return s.kind == Stage::Kind::kStore && s.way == WayId::kTma && !s.through.empty() && p.places[at(s.through[0])].section == section;
+    });
+  }
   /// Roles whose stages read the group's places, or fill them: by copies that are counted, or, where another role reads what they compute,
   /// by that.
   std::vector<int> roles_of(const Group& g, bool writers) const {
@@ -71,16 +93,22 @@ struct Deriver {
     for (AxisId a : parts) n *= p.axes[at(a)].extent;
     return n;
   }
+  bool is_copy_to(const Stage& s, int section) const {
+    return s.kind == Stage::Kind::kCopy && p.places[at(s.to)].section == section;
+  }
   /// Whether a copy fills a slot of this section again.
   bool refilled(int section) const {
     bool out = false;
     for (const Role& r : p.roles)
       for (const Item& i : r.items) {
-        if (i.stage >= 0) continue;
+        if (i.stage >= 0) {
+          out |= is_copy_to(p.stages[at(i.stage)], section) && p.rounds() > p.sections[at(section)].slots;
+          continue;
+        }
         for (StageId s : i.body) {
           const Stage& x = p.stages[at(s)];
-          out |= x.kind == Stage::Kind::kCopy && p.places[at(x.to)].section == section &&
-                 p.axes[at(i.loop)].extent * steps(section) * (p.sections[at(section)].owners == 1 ? takers() : 1) >
+          out |= is_copy_to(x, section) &&
+                 p.rounds() * p.axes[at(i.loop)].extent * steps(section) * (p.sections[at(section)].owners == 1 ? takers() : 1) >
                      p.sections[at(section)].slots;
         }
       }
@@ -109,6 +137,7 @@ struct Deriver {
           r == from[0]
               ? p.roles[at(r)].warps - 1
               : static_cast<int>(p.roles[at(r)].warps / (x.owners == 1 ? takers() : 1));  // the warp that refills need not tell itself
+    if (left_from(g.section)) arrivals = 1;
     d.barriers.push_back(
         {name + ".empty", count, arrivals * (is_multicast(g.section) ? static_cast<int>(p.parts(AxisKind::kCluster)) : 1), 0});
   }
@@ -125,7 +154,7 @@ struct Deriver {
       for (size_t i = 0; i < p.places.size(); i++) {
         const Group one{all.section, p.places[i].step, static_cast<PlaceId>(i)};
         if (p.places[i].section == all.section && p.places[i].apart > 0)
-          slot_barriers(one, p.places[i].name, tracked_bytes(one) / p.places[i].apart);
+          slot_barriers(one, p.places[i].name, (tracked_bytes(one) + riding_bytes(one.alone)) / p.places[i].apart);
       }
     }
     int64_t bytes = 0;
@@ -445,9 +474,8 @@ struct Deriver {
 
   void launch() {
     for (const Role& r : p.roles) d.threads += 32 * r.warps;
-    for (const Axis& a : p.axes)
-      if (a.kind == AxisKind::kGrid || a.kind == AxisKind::kCluster) d.blocks *= a.extent;
-    const int64_t first = d.blocks;
+    const int64_t first = p.blocks();
+    d.blocks = p.stay ? p.stay : first;
     for (const Beside& x : p.beside)
       if (const Split* s = p.split_of(x.index); s && !s->over.empty())
         d.blocks += first / p.axes[at(s->over[0])].extent * alone(p, x).axes[at(s->over[0])].extent;

@@ -17,13 +17,21 @@ struct TileDescriber {
   Writer w;
   int weights_role = 0, rows_role = 0, work = 0;
   int ring = -1, computed = -1, received = -1, ranks = -1, statistics = -1, others = -1, plain = -1, factors = -1;
+  std::vector<int> held = {};
   AxisId loop = -1, cluster = -1;
 
   const Graph& g() const { return p.body; }
   DType dtype_of(NodeId n) const { return p.operands[static_cast<size_t>(g().form<Input>(n)->param)].dtype; }
   const StreamWeight& weight_of(size_t c) const { return p.weights[static_cast<size_t>(p.contractions[c].weight)]; }
   int64_t lines() const { return p.chunk / 64; }
-  bool refilled() const { return p.chunks_per_block > p.stages; }
+  int64_t rounds() const { return ceil_div(p.blocks() * p.batch, p.launched()); }   // tiles that one block does
+  bool refilled() const { return p.chunks_per_block * rounds() > p.stages; }
+  /// Operands of rows and columns that blocks which stay have brought where their results will lie.
+  std::vector<NodeId> brought() const {
+    std::vector<NodeId> out;
+    for (NodeId n : g().inputs()) if (p.held_tiles && staged_at(p, n) >= 0) out.push_back(n);
+    return out;
+  }
 
   void axes() {
     name_shape(w, p);
@@ -45,6 +53,7 @@ struct TileDescriber {
     loop = first + static_cast<AxisId>(over.size()) - 1;
     w.p.per_sm = p.blocks_per_sm;
     w.p.panel = p.panel;
+    w.p.stay = p.held_tiles ? p.launched() : 0;
     w.assume_divides(n, p.block_columns());
     w.assume_divides(m, p.block_rows());
     w.assume_divides(k, p.chunk);
@@ -73,13 +82,16 @@ struct TileDescriber {
       w.section({"barriers", 1, 1, plain >= 0 ? 1024 : 8, int64_t{8} * ((plain < 0) + (factors < 0)), true});
       return;
     }
+    for (size_t i = 0; p.held_tiles && i < std::max(g().outputs().size(), brought().size()); i++)   // in turn, if nothing is brought there
+      held.push_back(w.section({fmt::format("held{}", i), 1, brought().empty() ? 2 : 1, 1024, 0, false}));
     if (p.cluster > 1) received = p.overlaid ? ring : w.section({"received", 1, 1, 16, 0, false});
     for (size_t c = 0; c < p.contractions.size(); c++)
       if (weight_of(c).free == StreamAxis::kRank && ranks < 0) ranks = w.section({"ranks", 1, 1, 4, 0, false});
     if (!p.statistics.empty()) statistics = w.section({"statistics", 1, 1, 4, 0, false});
     if (!p.statistics.empty() && p.cluster > 1) others = w.section({"others", 1, 1, 4, 0, false});
-    const int used = p.stages * (refilled() ? 2 : 1) + (p.cluster > 1 ? 1 : 0);
-    w.section({"barriers", 1, 1, 8, int64_t{8} * (2 * p.stages + 1 - used), true});
+    const int tails = brought().empty() ? 0 : p.groups();
+    const int used = p.stages * (refilled() ? 2 : 1) + (p.cluster > 1 ? 1 : 0) + tails * (rounds() > 1 ? 2 : 1);
+    w.section({"barriers", 1, 1, 8, int64_t{8} * (2 * p.stages + 1 + 2 * tails - used), true});
   }
 
   // ---- what comes from device memory
@@ -116,6 +128,10 @@ struct TileDescriber {
       if (r.input >= 0) {
         to.dtype = dtype_of(r.input);
         to.section = ring;
+        if (r.across) {
+          to.box = {p.block_rows() / 64, p.chunk, 64};
+          to.columns = p.axes[static_cast<size_t>(g().node(r.input).first_value)].back() != StreamAxis::kRow;
+        }
         w.copy(r.input, to, PathId::kTma, p.turned ? 0 : p.stages, rows_role, false, p.sharing > 1);
         continue;
       }
@@ -138,7 +154,24 @@ struct TileDescriber {
     w.copy(n, held, PathId::kLd, 1, work);
     w.convert(g().node(n).first_value, to);
   }
+  /// A tile of a result, or of an operand, that leaves or comes whole.
+  Place held_place(const char* name, size_t i, DType t) const {
+    Place to;
+    to.name = fmt::format("{}{}", name, i);
+    to.dtype = t;
+    to.section = held[i];
+    to.box = {p.groups(), 8 * p.held_tiles, 64};
+    to.swizzle = 128;
+    return to;
+  }
   void other_inputs() {
+    for (size_t i = 0; i < brought().size(); i++) {
+      const NodeId n = brought()[i];
+      Place to = held_place("tail", i, dtype_of(n));
+      to.apart = p.groups();
+      w.copy(n, to, PathId::kTma, 0, rows_role);
+      w.wish(g().node(n).first_value).stage.rides = i > 0;
+    }
     for (NodeId n : g().inputs()) {
       const ValueId v = g().node(n).first_value;
       if (w.has(v)) continue;
@@ -231,12 +264,20 @@ struct TileDescriber {
       }
       w.fold({p.statistics[i].result}, over, p.cluster > 1 ? WayId::kStAsync : WayId::kShared, through);
     }
-    for (NodeId n : g().outputs()) if (staged_at(p, n) >= 0) w.store_by(g().form<Output>(n)->result, WayId::kLines);
+    size_t next = 0;
+    for (NodeId n : g().outputs()) {
+      const int result = g().form<Output>(n)->result;
+      if (!p.held_tiles) {
+        if (staged_at(p, n) >= 0) w.store_by(result, WayId::kLines);
+        continue;
+      }
+      Place to = held_place("held_result", next++, p.results[static_cast<size_t>(result)].dtype);
+      to.over = !brought().empty();
+      w.store_by(result, WayId::kTma, to, p.passing);
+    }
   }
 
   KernelProgram run() {
-    if (p.held_tiles) throw Undescribed{"blocks that stay for several tiles"};
-    for (const TileRows& r : p.small) if (r.across) throw Undescribed{"rows whose lines lie across the reduction"};
     axes();
     roles();
     sections();

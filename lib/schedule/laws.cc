@@ -28,6 +28,7 @@ class Laws {
 
   void check() {
     sizes();
+    staying();
     partial_results();
     each_stage([&](int role, StageId s, AxisId loop) {
       if (const int team = p_.stages[at(s)].team; team > 32 * p_.roles[at(role)].warps)
@@ -87,6 +88,41 @@ class Laws {
       const bool holds = a.test == Assumption::Test::kDivides ? extent % a.number == 0 : extent <= a.number;
       if (holds != a.answer) throw Broken{fmt::format("P11: {} is {}", p_.indices[at(a.index)].name, extent)};
     }
+  }
+
+  /// P2, P5, P9: blocks that stay do tile after tile, and what is in shared memory is that of one tile until all have read it. Copies wait
+  /// for that where others read them, and results until they have left.
+  void staying() const {
+    if (p_.stay == 0) return;
+    if (p_.stay > p_.blocks()) throw Broken{fmt::format("P2: {} blocks stay, and the grid has {}", p_.stay, p_.blocks())};
+    if (const int64_t n = p_.parts(AxisKind::kCluster); p_.stay % n)
+      throw Broken{fmt::format("P2: {} blocks that stay are no clusters of {}", p_.stay, n)};
+    if (p_.cooperative) throw Broken{"P9: blocks that stay and wait for each other"};
+    if (!p_.beside.empty()) throw Broken{"P2: blocks that stay have one grid"};
+    std::set<int> rings;   // sections that copies fill chunk by chunk, ahead of the tile that is worked on
+    each_stage([&](int, StageId id, AxisId loop) {
+      const Stage& s = p_.stages[at(id)];
+      if (loop != kNoLoop && s.kind == Stage::Kind::kCopy) rings.insert(place(s.to).section);
+    });
+    each_stage([&](int role, StageId id, AxisId loop) {
+      const Stage& s = p_.stages[at(id)];
+      for (PlaceId x : s.through)
+        if (place(x).section >= 0 && rings.count(place(x).section))
+          throw Broken{fmt::format("P6: {} lies in {}, which copies of the next tile fill", place(x).name,
+                                   p_.sections[at(place(x).section)].name)};
+      const auto again = [&](PlaceId x, const char* why) {
+        throw Broken{fmt::format("P5: {} is made again in the next tile of a block that stays, and {}", place(x).name, why)};
+      };
+      if (s.kind == Stage::Kind::kFold && !s.through.empty()) again(s.through[0], "nobody waits for those that read it");
+      if (s.to < 0 || place(s.to).section < 0) return;
+      const bool is_tracked = s.kind == Stage::Kind::kCopy && path_info(s.path).tracked;
+      if (!is_tracked) again(s.to, "nobody waits for those that read it");
+      each_stage([&](int other, StageId reader, AxisId) {
+        const auto& reads = p_.stages[at(reader)].reads;
+        if (loop == kNoLoop && other == role && std::find(reads.begin(), reads.end(), s.to) != reads.end())
+          again(s.to, "those that read it bring it themselves");
+      });
+    });
   }
 
   // ---- P3: which axes a value is open in, those whose parts each have a part of the sum
@@ -213,6 +249,7 @@ class Laws {
     const Stage& s = p_.stages[at(id)];
     if (s.kind == Stage::Kind::kCompute) compute(s);
     if (s.kind == Stage::Kind::kCopy) copy(s, loop);
+    if (s.kind == Stage::Kind::kStore) store(s);
     if (s.kind != Stage::Kind::kFold || loop == kNoLoop || !(way_info(s.way).block)) return;
     for (const Split& x : p_.splits)
       if (x.reduced && is_shared_in_block(x) && p_.indices[at(x.index)].tiles(x.tile) % workers(x))
@@ -280,6 +317,16 @@ class Laws {
       return place(l).elements() > elements;
     });
   }
+  void store(const Stage& s) const {
+    const std::string& of = place(s.reads[0]).name;
+    if (s.way == WayId::kTma && s.through.size() != 1) throw Broken{fmt::format("P4: {} leaves by tma from no place", of)};
+    for (PlaceId x : s.through) {
+      const Place& y = place(x);
+      if (y.section < 0 || y.box.empty()) throw Broken{fmt::format("P4: {} is gathered in {}, not in shared memory", of, y.name)};
+      if (s.way == WayId::kTma && y.dtype != p_.results[at(s.result)].dtype)
+        throw Broken{fmt::format("P4: tma stores {} as it lies in {}, which is {}", of, y.name, dtype_name(y.dtype))};
+    }
+  }
   void copy(const Stage& s, AxisId loop) const {
     const Place& to = place(s.to);
     if (to.box.empty() && to.section >= 0 && s.path != PathId::kSame) throw Broken{fmt::format("P7: {} has no size", to.name)};
@@ -293,7 +340,7 @@ class Laws {
     if (s.ahead > x.slots)
       throw Broken{fmt::format("P5: {} is asked for {} uses ahead, and there are {} slots", to.name, s.ahead, x.slots)};
     const Split* split = p_.split_of_axis(loop);
-    int64_t uses = p_.axes[at(loop)].extent * steps;
+    int64_t uses = p_.rounds() * p_.axes[at(loop)].extent * steps;
     for (AxisId a : split->over)
       if (x.owners == 1 && (p_.axes[at(a)].kind == AxisKind::kGroup || p_.axes[at(a)].kind == AxisKind::kWarp))
         uses *= p_.axes[at(a)].extent;

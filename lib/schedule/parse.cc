@@ -112,12 +112,14 @@ class Reader {
     if (take("shared")) return section();
     if (take("per_sm")) { p_.per_sm = static_cast<int>(number(1, 32)); return; }
     if (take("panel")) { p_.panel = number(2, 1 << 20); return; }
+    if (take("stay")) { p_.stay = number(1, int64_t{1} << 31); return; }
     if (take("cooperative")) { p_.cooperative = true; return; }
     if (take("beside")) return beside();
     if (take("role")) return role();
     const std::string name = word("a statement");
     unknown("statement", name,
-            {"param", "result", "index", "assume", "split", "reduce", "shared", "per_sm", "panel", "cooperative", "beside", "role"});
+            {"param", "result", "index", "assume", "split", "reduce", "shared", "per_sm", "panel", "stay", "cooperative", "beside",
+             "role"});
   }
   Dims dims(int64_t least) {
     Dims out;
@@ -382,6 +384,8 @@ class Reader {
     s.reads.push_back(row(p_.places, "place"));
     expect("by");
     s.way = way();
+    s.evict_first = take("evict_first");
+    through(s, p_.places[at(s.reads[0])].value);
     if (stored_.count(s.result)) fail(from, 1, "this result is stored twice");
     stored_[s.result] = s.reads[0];
   }

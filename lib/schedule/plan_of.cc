@@ -108,9 +108,13 @@ struct Numbers {
       else free.push_back(&s);
     }
     for (const Stage& s : p.stages) {
-      evict_first |= s.evict_first;
+      if (s.kind == Stage::Kind::kCopy) evict_first |= s.evict_first;
       sync |= s.unit == UnitId::kSync16;
     }
+    for (const Stage& s : p.stages)
+      if (s.kind == Stage::Kind::kStore && s.way == WayId::kTma && !s.through.empty())
+        if (const auto& box = p.places[at(s.through[0])].box; box.size() > 1)
+          passing |= s.evict_first, held = static_cast<int>(std::min<int64_t>(box[box.size() - 2] / 8, 1 << 10));
     for (const Role& r : p.roles)
       for (const Item& i : r.items)
         for (StageId s : i.body)
@@ -137,7 +141,8 @@ struct Numbers {
   std::map<const Split*, Parts> of;   // and each of the others
   std::vector<const Split*> free;
   int chunk = 1, stages = 1, per_sm = 1, warps = 0;
-  bool evict_first = false, sync = false;
+  int held = 0;                       // row tiles of a result that leave at once
+  bool evict_first = false, passing = false, sync = false;
 };
 
 /// Plans that have only numbers, for Strategy::like. What a program does not say in one number is tried both ways.
@@ -191,7 +196,9 @@ class Models {
               t.large = large;
               t.overlaid = overlaid;
               t.turned = turned && columns ? static_cast<int>(std::min<int64_t>(columns->tile, 256)) : 0;
-              if ((overlaid && !large) || turned != (t.turned > 0)) continue;
+              t.held_tiles = n_.held;
+              t.passing = n_.passing;
+              if ((overlaid && !large) || turned != (t.turned > 0) || (n_.held && (!large || overlaid || turned))) continue;
               give(t);
             }
       }

@@ -100,7 +100,8 @@ struct Printer {
     const Stage& s = p.stages[at(id)];
     if (s.kind == Stage::Kind::kCompute) return compute(s);
     if (s.kind == Stage::Kind::kStore)
-      return fmt::format("store {} = {} by {}", s.result, p.places[at(s.reads[0])].name, way_info(s.way).name) + apart(s);
+      return fmt::format("store {} = {} by {}", s.result, p.places[at(s.reads[0])].name, way_info(s.way).name) +
+             (s.evict_first ? " evict_first" : "") + apart(s) + through(s);
     if (s.kind == Stage::Kind::kCopy) {
       const Place& to = p.places[at(s.to)];
       std::string out = fmt::format("{} = param {} [{}] : {} {}", to.name, std::get<Input>(def(to.value).op).param,
@@ -186,6 +187,7 @@ struct Printer {
     for (const Section& s : p.sections) out += section(s);
     if (p.per_sm != 1) out += fmt::format("  per_sm {}\n", p.per_sm);
     if (p.panel != 1) out += fmt::format("  panel {}\n", p.panel);
+    if (p.stay) out += fmt::format("  stay {}\n", p.stay);
     if (p.cooperative) out += "  cooperative\n";
     for (const Beside& x : p.beside) out += beside(x);
     for (const Role& r : p.roles) {

@@ -86,6 +86,10 @@ int64_t KernelProgram::parts(AxisKind kind) const {
   return n;
 }
 
+int64_t KernelProgram::blocks() const { return parts(AxisKind::kGrid) * parts(AxisKind::kCluster); }
+
+int64_t KernelProgram::rounds() const { return stay > 0 ? ceil_div(blocks(), stay) : 1; }
+
 const Split* KernelProgram::split_of(IndexId i) const {
   const auto at = std::find_if(splits.begin(), splits.end(), [&](const Split& s) { return s.index == i; });
   return at == splits.end() ? nullptr : &*at;

@@ -164,6 +164,13 @@ void Writer::fold(std::vector<ValueId> values, std::vector<AxisId> over, WayId w
   folds_.push_back({std::move(values), std::move(s)});
 }
 
+void Writer::store_by(int result, WayId way, std::optional<Place> through, bool evict_first) {
+  Stage& s = stores_[result];
+  s.way = way;
+  s.evict_first = evict_first;
+  if (through) s.through = {spare_place(std::move(*through))};
+}
+
 int Writer::uses(ValueId v) const {
   int n = 0;
   for (NodeId u : users_[at(v)])
@@ -289,11 +296,14 @@ KernelProgram Writer::finish(const std::vector<AxisId>& loops, int work) {
       add_conversion(v, p.body.form<Accum>(n) ? after[at(work)] : to[role]);
     }
   for (NodeId n : p.body.outputs()) {
+    const int result = p.body.form<Output>(n)->result;
     Stage s;
+    s.way = WayId::kDirect;
+    if (const auto by = stores_.find(result); by != stores_.end()) s = by->second;
     s.kind = Stage::Kind::kStore;
-    s.result = p.body.form<Output>(n)->result;
+    s.result = result;
     s.reads = {place_of(p.body.node(n).operands[0])};
-    s.way = ways_.count(s.result) ? ways_[s.result] : WayId::kDirect;
+    for (PlaceId x : s.through) p.places[at(x)].value = p.body.node(n).operands[0];
     after[at(work)].push_back(static_cast<StageId>(p.stages.size()));
     p.stages.push_back(s);
   }

@@ -2,6 +2,7 @@
 // description says where the values are that its plan knows; everything else is named here.
 #pragma once
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -57,7 +58,8 @@ class Writer {
     in_loop_.insert(v);
     fold({v}, std::move(over), way, std::move(through));
   }
-  void store_by(int result, WayId way) { ways_[result] = way; }
+  /// through: the place, of the result's type, that it is gathered in.
+  void store_by(int result, WayId way, std::optional<Place> through = std::nullopt, bool evict_first = false);
   /// Makes places for what has none and needs one, and writes the roles. loop: the axis of role r's loop, -1: none; work: the role that
   /// computes.
   KernelProgram finish(const std::vector<AxisId>& loops, int work);
@@ -84,7 +86,7 @@ class Writer {
   struct Fold { std::vector<ValueId> values; Stage stage; };
   std::vector<Fold> folds_;
   std::set<ValueId> in_loop_;                    ///< folded there
-  std::map<int, WayId> ways_;
+  std::map<int, Stage> stores_;
   std::vector<Phase> phase_;
   std::vector<std::vector<NodeId>> users_;
 };

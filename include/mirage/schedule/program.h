@@ -130,7 +130,8 @@ struct Stage {
   enum class Kind : uint8_t { kCopy, kCompute, kFold, kStore } kind = Kind::kCompute;
   PlaceId to = -1;                      ///< kCopy, kCompute: what is made
   std::vector<PlaceId> reads;           ///< kCompute: the leaves of its expression; kFold: what meets; kStore: what is stored
-  std::vector<PlaceId> through;         ///< kFold: places that it goes through; kCompute: by how much a running maximum grew
+  /// kFold: places that it goes through; kStore: the place that it is gathered in; kCompute: by how much a running maximum grew
+  std::vector<PlaceId> through;
   std::vector<AxisId> over;             ///< kFold: the axes that it closes
   UnitId unit = UnitId::kNone;          ///< kCompute
   bool swap = false;                    ///< kCompute: the second operand takes the side with more rows
@@ -139,8 +140,9 @@ struct Stage {
   int team = 0;
   PathId path = PathId::kLd;            ///< kCopy
   int ahead = 0;                        ///< kCopy: uses of its slots (registers: iterations) before it is needed
-  bool evict_first = false, multicast = false;   ///< kCopy: of L2; to all blocks of the cluster, each its part
-  bool rides = false;                   ///< kCopy: the barrier of another copy of its role counts its bytes
+  bool evict_first = false;             ///< kCopy, kStore: its lines leave L2 before others
+  bool multicast = false;               ///< kCopy: to all blocks of the cluster, each its part
+  bool rides = false;                   ///< kCopy: the barriers of another copy of its role count its bytes
   WayId way = WayId::kShared;           ///< kFold, kStore
   int result = -1;                      ///< kStore
   /// kStore: blocks along an axis of the grid have a part of a sum each, and put them one behind another along a dimension of the result.
@@ -170,9 +172,12 @@ struct KernelProgram {
   std::vector<Role> roles;                     ///< in the order in which what they make is read
   int per_sm = 1;                              ///< blocks of a multiprocessor that it is compiled for
   int64_t panel = 1;                           ///< row blocks that are walked through before the next columns: they share lines of L2
+  int64_t stay = 0;                            ///< blocks that are launched, each doing every stay-th block of the grid; 0: all
   bool cooperative = false;                    ///< blocks wait for others outside their cluster
   std::vector<Beside> beside;
   int64_t parts(AxisKind) const;               ///< product of the axes of a kind
+  int64_t blocks() const;                      ///< of the grid, those of clusters counted one by one
+  int64_t rounds() const;                      ///< how many of them one that is launched does, at most
   const Split* split_of(IndexId) const;        ///< null: every block has all of it in every iteration
   const Split* split_of_axis(AxisId) const;
 };

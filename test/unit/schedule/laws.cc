@@ -27,6 +27,41 @@ const std::string kNorm = test::norm_schedule(R"(  param 0 f16[16,4096]
     z = y / sqrt(q / 4096 + 1e-06) : f32 items
 )");
 
+/// A product with a residual, by blocks that stay: two roles copy, results leave from where the residual came.
+const std::string kStaying = R"(kernel tile {
+  param 0 bf16[2048,1024]
+  param 1 bf16[1024,4096]
+  param 2 bf16[2048,4096]
+  result 0 bf16[2048,4096]
+  index m 2048, k 1024, n 4096
+  split n by 64 over x 32 grid, h 2 group
+  split m by 64 over y 32 grid
+  reduce k by 64 over i 16 loop
+  shared ring slots 4 align 1024
+  shared held align 1024
+  shared barriers mbarriers align 8
+  stay 132
+  role weights 1 warps {
+    for i {
+      w = param 1 [k,n] : bf16 ring 2x64x64 swizzle 128 tma ahead 4
+    }
+  }
+  role rows 1 warps {
+    r = param 2 [m,n] : bf16 held 2x64x64 swizzle 128 apart 2 tma
+    for i {
+      x = param 0 [m,k] : bf16 ring 1x64x64 swizzle 128 tma ahead 4
+    }
+  }
+  role work 8 warps {
+    for i {
+      v += x @ w : f32 wgmma_acc 64x64 wgmma swap
+    }
+    y = relu(v + r) : f32 items
+    store 0 = y by tma evict_first through out : bf16 over held 2x64x64 swizzle 128
+  }
+}
+)";
+
 using test::changed;
 
 std::string law(const std::string& text) {
@@ -138,6 +173,45 @@ TEST_CASE("laws of several lines", "[schedule]") {
   const std::string within = changed(kNorm, "sync16816 swap\n    }", "sync16816 swap\n      z2 = y : f32 items\n    }");
   CHECK(law(within).starts_with("P3: y is read in the loop that adds it up"));
   CHECK(law(below).starts_with("P6: r lies over ring, which is still read"));
+}
+
+TEST_CASE("blocks that stay do tile after tile", "[schedule]") {
+  const auto p = parse_schedule(kStaying);
+  REQUIRE(p);
+  CHECK(print(*p) == kStaying);
+  CHECK(law(kStaying) == "");
+  const Derived d = derive(*p);
+  CHECK(d.blocks == 132);
+  REQUIRE(d.barriers.size() == 4);   // of the ring, and of what comes once a tile: one thread says that results have left from there
+  CHECK((d.barriers[0].count == 4 && d.barriers[0].arrivals == 2 && d.barriers[0].bytes == 24576));
+  CHECK((d.barriers[1].count == 4 && d.barriers[1].arrivals == 8));
+  CHECK((d.barriers[2].name == "r.full" && d.barriers[2].count == 2 && d.barriers[2].bytes == 8192));
+  CHECK((d.barriers[3].name == "r.empty" && d.barriers[3].count == 2 && d.barriers[3].arrivals == 1));
+  const std::string two = changed(kStaying, "x 32 grid, h", "x 16 grid, e 2 cluster, h");
+  CHECK(law(two) == "");
+  const std::string own = changed(changed(kStaying, "    r = param 2 [m,n] : bf16 held 2x64x64 swizzle 128 apart 2 tma\n", ""),
+                                  "  role work 8 warps {\n",
+                                  "  role work 8 warps {\n    r = param 2 [m,n] : bf16 held 2x64x64 swizzle 128 apart 2 tma\n");
+  CHECK(law(own) == "P5: r is made again in the next tile of a block that stays, and those that read it bring it themselves");
+  CHECK(law(changed(own, "  stay 132\n", "")) == "");
+  CHECK(law(changed(two, "stay 132", "stay 131")) == "P2: 131 blocks that stay are no clusters of 2");
+  const std::vector<Change> changes = {
+      {"stay 132", "stay 1025", "P2: 1025 blocks stay, and the grid has 1024"},
+      {"  stay 132\n", "  stay 132\n  cooperative\n", "P9: blocks that stay and wait for each other"},
+      {" through out : bf16 over held 2x64x64 swizzle 128", "", "P4: y leaves by tma from no place"},
+      {"out : bf16 over held", "out : f32 over held", "P4: tma stores y as it lies in out, which is f32"},
+      {"out : bf16 over held 2x64x64 swizzle 128", "out : bf16 items", "P4: y is gathered in out, not in shared memory"},
+      {"out : bf16 over held", "out : bf16 over ring", "P6: out lies in ring, which copies of the next tile fill"},
+      {"relu(v + r) : f32 items", "relu(v + r) : f32 held 64x64", "P5: y is made again in the next tile of a block that stays"},
+      {"1x64x64 swizzle 128 tma ahead 4", "1x64x64 swizzle 128 tma", "P5: nobody refills x"},
+      {"bf16 held 2x64x64 swizzle 128 apart 2 tma", "bf16 held 2x64x64 swizzle 128 apart 2 cp_async", "P5: r is made again"},
+  };
+  for (const Change& c : changes) {
+    INFO(c.from << " -> " << c.to);
+    const std::string said = law(changed(kStaying, c.from, c.to));
+    INFO(said);
+    CHECK(said.starts_with(c.expected));
+  }
 }
 
 TEST_CASE("the reader of schedules says what is wrong and where", "[schedule]") {
