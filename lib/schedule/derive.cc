@@ -71,7 +71,8 @@ struct Deriver {
     int64_t bytes = 0;
     each_stage([&](int, StageId id, bool) {
       const Stage& s = p.stages[at(id)];
-      if (s.kind == Stage::Kind::kCopy && path_info(s.path).tracked && is_in(g, s.to)) bytes += p.places[at(s.to)].bytes();
+      if (s.kind == Stage::Kind::kCopy && path_info(s.path).tracked && is_in(g, s.to) && p.places[at(s.to)].instead < 0)
+        bytes += p.places[at(s.to)].bytes();
     });
     return bytes;
   }
@@ -185,6 +186,7 @@ struct Deriver {
       for (size_t i = 0; i < p.places.size(); i++) {
         const Place& y = p.places[i];
         if (y.section != static_cast<int>(s) || y.over || y.step != t || y.box.empty()) continue;
+        if (y.instead >= 0) { d.place_at[i] = d.place_at[at(y.instead)]; continue; }
         d.place_at[i] = y.gap ? gap : used;
         if (y.gap) continue;
         gap = used + y.box.back() * dtype_bytes(y.dtype);
@@ -408,7 +410,7 @@ struct Deriver {
     for (IndexId i : p.index_of[at(v)]) {
       if (i < 0) continue;
       const Split* s = p.split_of(i);
-      int64_t inside = s ? s->tile : p.indices[at(i)].extent;
+      int64_t inside = p.tile_of(i);
       for (AxisId a : s && !s->reduced ? s->over : std::vector<AxisId>{})
         if (p.axes[at(a)].kind != AxisKind::kGrid && p.axes[at(a)].kind != AxisKind::kCluster)
           inside = std::min(inside, p.indices[at(i)].extent) * p.axes[at(a)].extent;
@@ -419,7 +421,7 @@ struct Deriver {
     return n;
   }
   int64_t registers_of(const Place& x, int warps) const {
-    if (x.section >= 0 || x.in_slots) return 0;
+    if (x.section >= 0 || x.in_slots || x.instead >= 0) return 0;
     if (!x.box.empty()) return ceil_div(x.bytes(), x.layout == LayoutId::kWgmmaAcc ? 512 : 128);
     return ceil_div(block_elements(x.value) * dtype_bytes(x.dtype), 128 * std::max<int64_t>(warps, 1));
   }
@@ -480,7 +482,9 @@ struct Deriver {
       if (const Split* s = p.split_of(x.index); s && !s->over.empty())
         d.blocks += first / p.axes[at(s->over[0])].extent * alone(p, x).axes[at(s->over[0])].extent;
     d.cluster = static_cast<int>(p.parts(AxisKind::kCluster));
-    if (d.threads > 0) d.launch_registers = static_cast<int>(std::min<int64_t>(255, 65536 / (round_up(d.threads, 128) * p.per_sm) / 8 * 8));
+    // Each of the four schedulers has a quarter of the registers.
+    const int64_t resident = round_up(int64_t{d.threads} * p.per_sm, 128);
+    if (d.threads > 0) d.launch_registers = static_cast<int>(std::min<int64_t>(255, 65536 / resident / 8 * 8));
     for (const Role& r : p.roles) {
       const auto [live, all] = live_registers(r);
       d.live.push_back(live);

@@ -9,13 +9,14 @@
 #include "mirage/support/round.h"
 #include "schedule/writer.h"
 #include "schedule/shape_names.h"
+#include "schedule/stream_body.h"
 
 namespace mirage::schedule {
 namespace {
 
 struct StreamDescriber {
-  const StreamPlan& p;
   Writer w;
+  const StreamPlan p;   // as its kernel adds up
   int ring = -1, received = -1, statistics = -1, early = -1, prepared = -1;
   AxisId loop = -1, cluster = -1, warps = -1;
 
@@ -24,9 +25,6 @@ struct StreamDescriber {
   DType dtype_of(NodeId n) const { return p.operands[static_cast<size_t>(g().form<Input>(n)->param)].dtype; }
 
   void axes() {
-    if (p.second) throw Undescribed{"a reduction of two parts"};
-    if (p.group) throw Undescribed{"a reduction over groups and what is in them"};
-    name_shape(w, p);
     const IndexId n = w.find("n"), k = w.find("k"), b = w.find("b");
     if (n >= 0) w.split(n, p.columns, {{"x", AxisKind::kGrid, ceil_div(p.cols, p.columns)}}, false);
     if (b >= 0) w.split(b, 1, {{"y", AxisKind::kGrid, p.batch}}, false);
@@ -38,6 +36,11 @@ struct StreamDescriber {
     if (k < 0) throw Undescribed{"a reduction of one element"};
     AxisId a = w.split(k, p.chunk, over, true);
     w.p.splits.back().rotated = p.staggered;
+    if (p.group) w.p.splits.back().outer = w.find("g");
+    if (p.second) {
+      w.split(w.find("l"), p.chunk, {}, true);
+      w.p.splits.back().behind = k;
+    }
     if (!p.registers) loop = a++;
     if (p.cluster > 1) cluster = a++;
     warps = a;
@@ -45,8 +48,14 @@ struct StreamDescriber {
     w.role("all", p.warps);
     w.assume_at_most(w.find("m"), rows());
     w.assume_divides(n, p.columns);
+    if (p.group) {   // chunks begin and end with groups, or within one
+      w.assume_divides(k, std::min<int64_t>(p.chunk, p.group));
+      w.assume_divides(w.find("g"), std::max<int64_t>(1, p.chunk * workers / p.group));
+      return;
+    }
     w.assume_divides(k, p.chunk);
-    w.assume_divides(k, p.chunk * workers);
+    if (p.second) w.assume_divides(w.find("l"), p.chunk);
+    else w.assume_divides(k, p.chunk * workers);
   }
 
   void sections() {
@@ -91,25 +100,36 @@ struct StreamDescriber {
     }
     w.copy(x.input, to, x.uneven ? PathId::kCpAsync : PathId::kTma, p.stages, 0,
            x.free == StreamAxis::kCol && p.evict_first && !p.uneven());
+    if (x.instead_of >= 0) lies_instead(x.input, p.weights[static_cast<size_t>(x.instead_of)].input);
+  }
+  /// What the second part of the reduction has where the first has that.
+  void lies_instead(NodeId second, NodeId first) {
+    w.wish(g().node(second).first_value).instead = g().node(first).first_value;
   }
 
   /// Inputs of the loop and of the time before it; the rest is read for the tail, as it is needed.
   void small_inputs() {
     for (NodeId n : g().inputs()) {
       const ValueId v = g().node(n).first_value;
-      if (w.has(v)) continue;
-      Place to;
-      to.dtype = dtype_of(n);
-      if (has_axis(p, v, StreamAxis::kWhole)) {
-        to.layout = LayoutId::kVec;
-        w.copy(n, to, PathId::kLd);
-      } else if (has_axis(p, v, StreamAxis::kDepth)) {
-        to.layout = p.prepared ? LayoutId::kVec : LayoutId::kOct;
-        if (!p.prepared) to.box = {has_axis(p, v, StreamAxis::kRow) ? rows() : 1, p.chunk};
-        w.copy(n, to, PathId::kLd, p.registers || p.prepared ? 0 : 1, 0, false, false, p.prepared);
-      } else {
-        w.copy(n, to, PathId::kLd);
-      }
+      if (w.has(v) || n == p.second_input) continue;
+      small_input(n, v);
+    }
+    if (p.second_input < 0) return;   // behind the rows of the first part
+    small_input(p.second_input, g().node(p.second_input).first_value);
+    lies_instead(p.second_input, stored_behind(g(), p.contractions[0].small));
+  }
+  void small_input(NodeId n, ValueId v) {
+    Place to;
+    to.dtype = dtype_of(n);
+    if (has_axis(p, v, StreamAxis::kWhole)) {
+      to.layout = LayoutId::kVec;
+      w.copy(n, to, PathId::kLd);
+    } else if (has_axis(p, v, StreamAxis::kDepth) || has_axis(p, v, StreamAxis::kSecond)) {
+      to.layout = p.prepared ? LayoutId::kVec : LayoutId::kOct;
+      if (!p.prepared) to.box = {has_axis(p, v, StreamAxis::kRow) ? rows() : 1, p.chunk};
+      w.copy(n, to, PathId::kLd, p.registers || p.prepared ? 0 : 1, 0, false, false, p.prepared);
+    } else {
+      w.copy(n, to, PathId::kLd, has_axis(p, v, StreamAxis::kGroup) ? 1 : 0);
     }
   }
 
@@ -137,10 +157,19 @@ struct StreamDescriber {
     else to.box = {ceil_div(p.row_tiles, 2) * 16, x.padded};
     return to;
   }
+  /// A weight that the loop computes: 16 columns of 32 elements of the reduction at a time.
+  void made(const StreamContraction& c) {
+    if (c.made < 0) return;
+    Place to;
+    to.dtype = dtype_of(p.weights[static_cast<size_t>(c.weight)].input);
+    to.layout = LayoutId::kSyncA;
+    to.box = {32, 16};
+    w.compute(c.made, to);
+  }
   void contractions() {
     for (const StreamContraction& c : p.contractions) {
       operand(c);
-      if (c.made >= 0) throw Undescribed{"weights that the loop computes"};
+      made(c);
       const StreamWeight& x = p.weights[static_cast<size_t>(c.weight)];
       w.compute(c.sum, sum_place(x), c.type == ContractType::kTF32 ? UnitId::kSyncTf32 : UnitId::kSync16, x.free == StreamAxis::kCol);
     }
@@ -227,7 +256,9 @@ struct StreamDescriber {
     axes();
     sections();
     for (const StreamAxis kind : {StreamAxis::kCol, StreamAxis::kRank})
-      for (size_t i = 0; i < p.weights.size(); i++) if (p.weights[i].free == kind) weight(i);
+      for (const bool second : {false, true})
+        for (size_t i = 0; i < p.weights.size(); i++)
+          if (p.weights[i].free == kind && (p.weights[i].instead_of >= 0) == second) weight(i);
     contractions();
     for (const StreamStatistic& s : p.statistics) w.compute(s.result, {});
     folds();
@@ -241,7 +272,10 @@ struct StreamDescriber {
 
 KernelProgram describe_stream(const KernelPlan& k) {
   const StreamPlan& p = *std::get<std::shared_ptr<const StreamPlan>>(k.body);
-  return StreamDescriber{p, Writer(k.name, p.body, p.operands, p.results)}.run();
+  Writer w(k.name, p.body, p.operands, p.results);
+  name_shape(w, p);
+  StreamPlan joined = with_joined_sums(w, p);
+  return StreamDescriber{std::move(w), std::move(joined)}.run();
 }
 
 }  // namespace mirage::schedule

@@ -29,6 +29,7 @@ class Laws {
   void check() {
     sizes();
     staying();
+    alternatives();
     partial_results();
     each_stage([&](int role, StageId s, AxisId loop) {
       if (const int team = p_.stages[at(s)].team; team > 32 * p_.roles[at(role)].warps)
@@ -47,7 +48,7 @@ class Laws {
 
  private:
   using Axes = std::set<AxisId>;
-  static constexpr AxisId kNoLoop = -3;
+  static constexpr AxisId kNoLoop = -3, kParts = -4;   // kParts: chunks that are parts of one element of an outer index
 
   const Place& place(PlaceId x) const { return p_.places[at(x)]; }
   template <class F> void each_stage(F&& f) const {   // f(role, stage, loop axis or kNoLoop), in the order of execution
@@ -57,13 +58,38 @@ class Laws {
         for (StageId s : i.body) f(static_cast<int>(r), s, i.loop);
       }
   }
-  std::string name(AxisId a) const { return axis_name(p_, a); }
+  std::string name(AxisId a) const { return a == kParts ? "chunks of one element" : axis_name(p_, a); }
 
   // ---- P2, P11
+  bool is_joined(const Split& s) const {
+    return s.outer >= 0 ||
+           std::any_of(p_.splits.begin(), p_.splits.end(), [&](const Split& x) { return x.behind >= 0 && x.behind == s.index; });
+  }
+  /// Tiles that go through two indices, one inside the other or one behind the other.
+  void joined(const Split& s) const {
+    const auto extent = [&](IndexId i) { return p_.indices[at(i)].extent; };
+    const auto name = [&](IndexId i) { return p_.indices[at(i)].name; };
+    if (s.outer >= 0) {
+      if (!s.reduced || s.behind >= 0 || p_.indices[at(s.index)].first || p_.indices[at(s.outer)].first)
+        throw Broken{fmt::format("P2: tiles through {} and {} are of a whole reduction", name(s.outer), name(s.index))};
+      if (s.tile % extent(s.index) && extent(s.index) % s.tile)
+        throw Broken{fmt::format("P2: tiles of {} end within an element of {}", s.tile, name(s.outer))};
+    }
+    if (s.behind < 0) return;
+    const Split* to = p_.split_of(s.behind);
+    if (!to || to == &s || !s.reduced || !to->reduced || to->outer >= 0 || to->behind >= 0 || !s.over.empty() || s.tile != to->tile)
+      throw Broken{fmt::format("P2: tiles of {} follow those of a reduction that is cut into the same", name(s.index))};
+    for (IndexId i : {s.index, s.behind})
+      if (extent(i) % s.tile || p_.indices[at(i)].first)
+        throw Broken{fmt::format("P2: a tile that begins in {} ends in {}", name(s.behind), name(s.index))};
+  }
   void sizes() const {
+    for (const Split& s : p_.splits) joined(s);
     for (const Split& s : p_.splits) {
       const Index& index = p_.indices[at(s.index)];
-      const int64_t extent = index.first ? index.tiles(s.tile) * s.tile : index.extent;   // a part's last tile may be short, not missing
+      if (s.behind >= 0) continue;   // on the other's axes
+      // A part's last tile may be short, not missing.
+      const int64_t extent = index.first || is_joined(s) ? p_.chunks(s) * s.tile : index.extent;
       const std::string& of = p_.indices[at(s.index)].name;
       double all = static_cast<double>(s.tile), unit = all;   // what the axes so far cover; what one part of the last of them has
       for (size_t i = s.over.size(); i-- > 0;) {
@@ -87,6 +113,49 @@ class Laws {
       const int64_t extent = p_.indices[at(a.index)].extent;
       const bool holds = a.test == Assumption::Test::kDivides ? extent % a.number == 0 : extent <= a.number;
       if (holds != a.answer) throw Broken{fmt::format("P11: {} is {}", p_.indices[at(a.index)].name, extent)};
+    }
+  }
+
+  // ---- P3, P6: iterations that have a tile of one index or of the one behind it
+  /// Indices behind others that v is made of, and others that are reduced.
+  std::set<IndexId> reduced_by(ValueId v) const {
+    std::set<IndexId> out;
+    find_below(p_.body, v, [&](ValueId x) {
+      if (std::holds_alternative<Input>(p_.body.def(x).op))
+        for (IndexId i : p_.index_of[at(x)])
+          if (const Split* s = i < 0 ? nullptr : p_.split_of(i); s && s->reduced) out.insert(s->index);
+      return Look::kInto;
+    });
+    return out;
+  }
+  /// What is accumulated of both is a sum of what is made of one: the other does not exist in that iteration, and adds nothing.
+  void terms_apart(ValueId v, const std::string& of) const {
+    const bool mixes = find_below(p_.body, v, [&](ValueId x) {
+      const auto* m = std::get_if<Map>(&p_.body.def(x).op);
+      if (m && m->fn == MapFn::kAdd) return Look::kInto;
+      return reduced_by(x).size() > 1 ? Look::kFound : Look::kPast;
+    });
+    if (mixes) throw Broken{fmt::format("P3: {} adds up what is made of two reductions in one iteration, which has one of them", of)};
+  }
+  void alternatives() const {
+    const bool any = std::any_of(p_.splits.begin(), p_.splits.end(), [](const Split& s) { return s.behind >= 0; });
+    for (const Place& x : p_.places) {
+      if (x.instead < 0) continue;
+      const Place& y = place(x.instead);
+      const std::set<IndexId> a = reduced_by(x.value), b = reduced_by(y.value);
+      const auto follows = [&](const std::set<IndexId>& s, const std::set<IndexId>& t) {
+        return s.size() == 1 && t.size() == 1 && p_.split_of(*s.begin())->behind == *t.begin();
+      };
+      if (y.instead >= 0 || (!follows(a, b) && !follows(b, a)))
+        throw Broken{fmt::format("P6: {} lies where {} is, and an iteration has both", x.name, y.name)};
+      if (x.section != y.section || x.step != y.step || x.bytes() > y.bytes() || x.layout != y.layout)
+        throw Broken{fmt::format("P6: {} does not lie where {} is", x.name, y.name)};
+    }
+    if (!any) return;
+    for (const Stage& s : p_.stages) {
+      if (s.kind != Stage::Kind::kCompute) continue;
+      const Node& n = p_.body.def(place(s.to).value);
+      if (std::holds_alternative<Accum>(n.op)) terms_apart(n.operands[0], place(s.to).name);
     }
   }
 
@@ -158,8 +227,11 @@ class Laws {
   bool in_lanes(ValueId v, IndexId i, const Stage& s) const {
     return find_below(p_.body, v, [&](ValueId x) {
       const PlaceId l = leaf(x, s);
-      if (l < 0) return Look::kInto;
       const auto& of = p_.index_of[at(x)];
+      // A unit's lanes have what they multiply along i between them only where i is a side of the product.
+      if (l < 0 && std::holds_alternative<MatMul>(p_.body.def(x).op))
+        return std::find(of.end() - 2, of.end(), i) != of.end() ? Look::kInto : Look::kPast;
+      if (l < 0) return Look::kInto;
       const bool alone = place(s.to).section >= 0 || place(s.to).layout == LayoutId::kLine;   // lanes that have a result each
       const bool apart = is_shared(l) ? !alone : layout_info(place(l).layout).open;
       return apart && std::find(of.begin(), of.end(), i) != of.end() ? Look::kFound : Look::kPast;
@@ -179,12 +251,19 @@ class Laws {
     for (const Axes& a : of) all.insert(a.begin(), a.end()), open += !a.empty();
     if (std::holds_alternative<Accum>(n.op)) {
       all = of[0];
+      all.erase(kParts);
       const Axes more = spread();
       all.insert(more.begin(), more.end());
       return all;
     }
-    if (const IndexId i = summed(n); i >= 0)
-      if (const Split* x = p_.split_of(i); x && !x->reduced) for (AxisId a : x->over) all.insert(a);
+    const IndexId i = summed(n);
+    if (const Split* x = i < 0 ? nullptr : p_.split_of(i)) {
+      if (!x->reduced) {
+        for (AxisId a : x->over) all.insert(a);
+      } else if (x->outer >= 0 && x->index == i && x->tile < p_.indices[at(i)].extent) {
+        all.insert(kParts);
+      }
+    }
     if (const auto* r = std::get_if<Reduce>(&n.op); r && in_lanes(n.operands[0], p_.index_of[at(n.operands[0])][at(r->dim)], s))
       all.insert(kLanes);
     if (open == 0 || std::holds_alternative<Reduce>(n.op) || std::holds_alternative<Transpose>(n.op)) return all;
@@ -252,7 +331,7 @@ class Laws {
     if (s.kind == Stage::Kind::kStore) store(s);
     if (s.kind != Stage::Kind::kFold || loop == kNoLoop || !(way_info(s.way).block)) return;
     for (const Split& x : p_.splits)
-      if (x.reduced && is_shared_in_block(x) && p_.indices[at(x.index)].tiles(x.tile) % workers(x))
+      if (x.reduced && is_shared_in_block(x) && p_.chunks(x) % workers(x))
         throw Broken{fmt::format("P12: {} meet in a loop that not all run equally often", name(s.over[0]))};
   }
   bool is_shared_in_block(const Split& s) const {
@@ -297,10 +376,11 @@ class Laws {
     const ValueId a = p_.body.def(v).operands[0];
     const Split* split = p_.split_of(p_.index_of[at(a)].back());
     if (!split) return;
-    if (split->tile % unit.reduced && !is_padded(v, s))
+    const int64_t tile = p_.tile_of(split->index);
+    if (tile % unit.reduced && !is_padded(v, s))
       throw Broken{fmt::format("P4: {} takes {} elements of {} at a time, a tile has {}", unit.name, unit.reduced,
-                               p_.indices[at(split->index)].name, split->tile)};
-    if (p_.indices[at(split->index)].has_short_tile(split->tile) && !copied)
+                               p_.indices[at(split->index)].name, tile)};
+    if (p_.indices[at(split->index)].has_short_tile(tile) && !copied)
       throw Broken{fmt::format("P8: both operands of {} are computed where the last tile of {} has no elements", place(s.to).name,
                                p_.indices[at(split->index)].name)};
   }
@@ -312,8 +392,7 @@ class Laws {
       if (l < 0 || place(l).section < 0) return false;
       int64_t elements = 1;
       for (IndexId i : p_.index_of[at(o)])
-        if (const Split* x = i < 0 ? nullptr : p_.split_of(i)) elements *= x->tile;
-        else if (i >= 0) elements *= p_.indices[at(i)].extent;
+        if (i >= 0) elements *= p_.tile_of(i);
       return place(l).elements() > elements;
     });
   }

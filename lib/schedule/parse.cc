@@ -216,8 +216,14 @@ class Reader {
     s.reduced = reduced;
     s.index = row(p_.indices, "index");
     if (p_.split_of(s.index)) fail(from_, i_ - from_, "an index is split once");
+    if (take(",")) {
+      s.outer = s.index;
+      s.index = row(p_.indices, "index");
+      if (p_.split_of(s.index) || s.index == s.outer) fail(from_, i_ - from_, "an index is split once");
+    }
     expect("by");
     s.tile = number(1);
+    if (take("behind")) s.behind = row(p_.indices, "index");
     if (take("over")) {
       do {
         Axis a;
@@ -330,6 +336,7 @@ class Reader {
     if (take("swizzle")) x.swizzle = static_cast<int>(number(32, 128));
     x.gap = take("gap");
     if (take("apart")) x.apart = static_cast<int>(number(1, 64));
+    if (take("instead")) x.instead = row(p_.places, "place");
     x.scaled = take("scaled");
   }
 
@@ -422,7 +429,8 @@ class Reader {
     if (!inputs_.count(key)) {
       Partition part;
       for (size_t d = 0; d < of.size(); d++)
-        if (const Split* x = of[d] < 0 ? nullptr : p_.split_of(of[d]); x && x->reduced) part.loop = static_cast<int8_t>(d);
+        if (const Split* x = of[d] < 0 ? nullptr : p_.split_of(of[d]); x && x->reduced && (x->outer < 0 || x->outer == of[d]))
+          part.loop = static_cast<int8_t>(d);
       inputs_[key] = builder_.add_input(param, type, part);
       p_.index_of.push_back(of);
     }

@@ -59,7 +59,7 @@ class Canonical {
     }
     const auto moved = [&](IndexId& i) { if (i >= 0) i = static_cast<IndexId>(seen_.at(i)); };
     for (auto& of : p.index_of) for (IndexId& i : of) moved(i);
-    for (Split& s : p.splits) moved(s.index);
+    for (Split& s : p.splits) moved(s.index), moved(s.outer), moved(s.behind);
     for (Assumption& a : p.assumes) moved(a.index);
     for (Beside& b : p.beside) moved(b.index);
     p.indices = std::move(ordered);

@@ -73,6 +73,7 @@ struct Printer {
     if (x.swizzle) out += fmt::format(" swizzle {}", x.swizzle);
     if (x.gap) out += " gap";
     if (x.apart) out += fmt::format(" apart {}", x.apart);
+    if (x.instead >= 0) out += " instead " + p.places[at(x.instead)].name;
     if (x.scaled) out += " scaled";
     return out;
   }
@@ -151,7 +152,9 @@ struct Printer {
     return out + "  }\n";
   }
   std::string split(const Split& s) const {
-    std::string out = fmt::format("  {} {} by {}", s.reduced ? "reduce" : "split", p.indices[at(s.index)].name, s.tile);
+    std::string out = fmt::format("  {} {}{} by {}", s.reduced ? "reduce" : "split",
+                                  s.outer < 0 ? "" : p.indices[at(s.outer)].name + ", ", p.indices[at(s.index)].name, s.tile);
+    if (s.behind >= 0) out += " behind " + p.indices[at(s.behind)].name;
     for (size_t i = 0; i < s.over.size(); i++) {
       const Axis& a = p.axes[at(s.over[i])];
       if (p.split_of_axis(s.over[i]) != &s) { out += (i ? ", " : " over ") + a.name; continue; }   // another index is cut by it, too

@@ -90,8 +90,23 @@ int64_t KernelProgram::blocks() const { return parts(AxisKind::kGrid) * parts(Ax
 
 int64_t KernelProgram::rounds() const { return stay > 0 ? ceil_div(blocks(), stay) : 1; }
 
+int64_t KernelProgram::tile_of(IndexId i) const {
+  const Split* s = split_of(i);
+  if (!s) return indices[at(i)].extent;
+  if (s->outer < 0) return s->tile;
+  const int64_t inner = indices[at(s->index)].extent;
+  return i == s->outer ? std::max<int64_t>(1, s->tile / inner) : std::min(s->tile, inner);
+}
+
+int64_t KernelProgram::chunks(const Split& s) const {
+  if (s.outer >= 0) return ceil_div(indices[at(s.index)].extent * indices[at(s.outer)].extent, s.tile);
+  int64_t n = indices[at(s.index)].tiles(s.tile);
+  for (const Split& x : splits) if (x.behind == s.index) n += indices[at(x.index)].tiles(x.tile);
+  return n;
+}
+
 const Split* KernelProgram::split_of(IndexId i) const {
-  const auto at = std::find_if(splits.begin(), splits.end(), [&](const Split& s) { return s.index == i; });
+  const auto at = std::find_if(splits.begin(), splits.end(), [&](const Split& s) { return s.index == i || (i >= 0 && s.outer == i); });
   return at == splits.end() ? nullptr : &*at;
 }
 

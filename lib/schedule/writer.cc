@@ -46,6 +46,13 @@ Writer::Writer(const std::string& name, const Graph& body, const std::vector<Acc
   users_ = p.body.users();
 }
 
+void Writer::set_body(Graph body, std::vector<std::vector<IndexId>> index_of) {
+  p.body = std::move(body);
+  p.index_of = std::move(index_of);
+  phase_ = phases(p.body);
+  users_ = p.body.users();
+}
+
 IndexId Writer::find(const std::string& name) const {
   for (size_t i = 0; i < p.indices.size(); i++) if (p.indices[i].name == name) return static_cast<IndexId>(i);
   return -1;
@@ -236,7 +243,8 @@ void Writer::drop_joined_indices() {
   }
   p.indices = std::move(kept);
   for (auto& of : p.index_of) for (IndexId& i : of) if (i >= 0) i = to[at(i)];
-  for (Split& s : p.splits) s.index = to[at(s.index)];
+  for (Split& s : p.splits)
+    for (IndexId* i : {&s.index, &s.outer, &s.behind}) if (*i >= 0) *i = to[at(*i)];
   for (Beside& x : p.beside) x.index = to[at(x.index)];
   for (Assumption& a : p.assumes) a.index = to[at(a.index)];
   for (size_t i = 0; i < p.indices.size(); i++)
@@ -247,6 +255,7 @@ void Writer::drop_joined_indices() {
 StageId Writer::stage_of(ValueId v) {
   Wish& w = wishes_.at(v);
   if (w.stage.kind == Stage::Kind::kCompute) w.stage.reads = leaves(v, w.stage.unit != UnitId::kNone);
+  if (w.instead >= 0) w.place.instead = place_of(w.instead);
   w.stage.to = static_cast<PlaceId>(p.places.size());
   p.places.push_back(w.place);
   p.stages.push_back(w.stage);

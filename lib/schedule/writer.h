@@ -23,11 +23,15 @@ struct Wish {
   Stage stage;
   int role = 0;          ///< -1: that which computes
   bool before = false;   ///< in front of the loop, though it belongs to it
+  ValueId instead = -1;  ///< it is where that value is
 };
 
 class Writer {
  public:
   Writer(const std::string& name, const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results);
+
+  /// The same of other nodes: in front of all that names values.
+  void set_body(Graph body, std::vector<std::vector<IndexId>> index_of);
 
   // ---- the head
   IndexId index_at(ValueId v, int dim) const { return p.index_of[static_cast<size_t>(v)][static_cast<size_t>(dim)]; }

@@ -65,7 +65,16 @@ struct Axis { std::string name; AxisKind kind = AxisKind::kGrid; int64_t extent 
 /// accumulators close it; otherwise
 /// every element of it has a place of its own. rotated: every block begins at another tile and goes round, so that not all ask for the same
 /// lines at once. live: tiles that masks remove are neither copied nor computed, and the others divided anew.
-struct Split { IndexId index = -1; int64_t tile = 1; std::vector<AxisId> over; bool reduced = false, rotated = false, live = false; };
+/// outer: an index each of whose elements has all of `index`: tiles go through both, `index` the faster, and begin and end together with
+/// elements of outer or within one. behind: tiles follow those of that index, on its axes (`over` is empty): an iteration has one of
+/// either.
+struct Split {
+  IndexId index = -1;
+  int64_t tile = 1;
+  std::vector<AxisId> over;
+  bool reduced = false, rotated = false, live = false;
+  IndexId outer = -1, behind = -1;
+};
 
 /// What was decided by looking at a size, so that the program is right for other sizes as long as the answers are the same.
 struct Assumption {
@@ -121,6 +130,7 @@ struct Place {
   bool over = false, in_slots = false;
   bool gap = false;                     ///< its lines are in the gaps between those of the place before it in the section
   int apart = 0;  ///< barriers of its own that tell when it is there, for parts of its box; 0: it shares that of its slot
+  PlaceId instead = -1;                 ///< it is where that place is: an iteration has one or the other
   bool scaled = false;                  ///< elements stand for themselves times a power of two per row
   int64_t elements() const;             ///< of its box
   int64_t bytes() const;                ///< of its box, with gaps
@@ -178,6 +188,8 @@ struct KernelProgram {
   int64_t parts(AxisKind) const;               ///< product of the axes of a kind
   int64_t blocks() const;                      ///< of the grid, those of clusters counted one by one
   int64_t rounds() const;                      ///< how many of them one that is launched does, at most
+  int64_t tile_of(IndexId) const;              ///< elements of it in a tile
+  int64_t chunks(const Split&) const;          ///< tiles that its axes share, those of indices behind it, too
   const Split* split_of(IndexId) const;        ///< null: every block has all of it in every iteration
   const Split* split_of_axis(AxisId) const;
 };

@@ -79,6 +79,69 @@ inline void each_joined_kernel(const Target& target, size_t divisions, const Eac
   }
 }
 
+/// Streams that add up over groups of the reduction, with weights or products scaled by group and column, and over reductions of two
+/// parts: `most` divisions of each, spread over all of them.
+inline void each_joined_sum(const Target& target, size_t most, const EachKernel& f) {
+  Plan plan;
+  plan.buffers.resize(16);
+  const auto give = [&](const std::string& name, const std::string& body, const std::vector<Access>& operands, const Access& result) {
+    const auto g = parse_graph(body);
+    INFO(body << (g ? "" : g.errors()[0].text));
+    REQUIRE(g);
+    const StreamCandidates all = stream_candidates(*g, operands, {result}, target, {operands[0].dtype, false});
+    INFO(name << ": " << all.reason);
+    REQUIRE(!all.plans.empty());
+    KernelPlan k;
+    k.name = "k";
+    for (size_t i = 0; i < all.plans.size(); i += std::max<size_t>(1, all.plans.size() / most)) {
+      k.body = std::make_shared<const StreamPlan>(all.plans[i]);
+      f(fmt::format("{}: {}", name, i), k, plan);
+    }
+  };
+  const auto access = [](int buffer, DType t, const Dims& dims, const Dims& strides) { return Access{buffer, 0, dims, strides, t}; };
+  const auto rows = [&](int buffer, DType t, const Dims& dims) { return access(buffer, t, dims, row_major_strides(dims)); };
+  struct Grouped { const char* name; const char* type; int rows, groups, size, columns; bool lines; const char* body; };
+  for (const Grouped& u : {Grouped{"products scaled by group", "f16", 4, 8, 128, 1024, false,
+                                   "%o = accum.sum (reduce.sum 0 (mul (matmul %a %b) %s))"},
+                           Grouped{"added up behind the loop", "bf16", 3, 16, 32, 512, false,
+                                   "%o = reduce.sum 0 (accum.sum (mul (matmul %a %b) %s))"},
+                           Grouped{"weights scaled by group", "bf16", 17, 8, 64, 512, true,
+                                   "%o = accum.sum (reduce.sum 0 (matmul %a (mul (sub %b %s) %s)))"},
+                           Grouped{"beside a statistic", "f16", 7, 8, 64, 512, false,
+                                   "%e = accum.sum (reduce.sum 0 (reduce.sum 2 (square %a)))\n"
+                                   "%o = div (accum.sum (reduce.sum 0 (mul (matmul %a %b) %s))) (add %e 1.0)"}}) {
+    const DType t = *parse_dtype(u.type);
+    const Dims w{u.groups, u.size, u.columns};
+    give(u.name,
+         fmt::format("block grid({},1,1) loop({}) {{\n%a = input 0 loop(0) : {}[1,{},{}]  %b = input 1 grid(2,-,-) loop(0) : {}[1,{},8]\n"
+                     "%s = input 2 grid(2,-,-) loop(0) : {}[1,1,8]\n{}\noutput 0 %o grid(2,-,-) : {}\n}}\n",
+                     u.columns / 8, u.groups, u.type, u.rows, u.size, u.type, u.size, u.type, u.body, u.type),
+         {access(0, t, {u.groups, u.rows, u.size}, {u.size, u.groups * u.size, 1}),
+          u.lines ? access(1, t, w, {u.size, 1, u.groups * u.size}) : rows(1, t, w), rows(2, t, {u.groups, 1, u.columns})},
+         rows(3, t, {1, u.rows, u.columns}));
+  }
+  for (const bool gated : {false, true}) {
+    const int m = gated ? 32 : 9, k = gated ? 512 : 1024, l = gated ? 1024 : 512, n = 512;
+    const DType t = gated ? DType::kF16 : DType::kBF16;
+    const auto lines = [&](int buffer, int depth) { return access(buffer, t, {depth, n}, {1, depth}); };
+    const auto both = [](const char* x, const char* w, const char* h, const char* u) {
+      return fmt::format("(add (accum.sum (matmul {} {})) (matmul {} {}))", x, w, h, u);
+    };
+    std::string body = fmt::format(
+        "block grid({0},1,1) loop({1}) {{\n%x = input 0 loop(1) : {2}[{3},16]  %h = input 1 : {2}[{3},{4}]\n"
+        "%w = input 2 grid(1,-,-) loop(0) : {2}[16,8]  %u = input 3 grid(1,-,-) : {2}[{4},8]\n",
+        n / 8, k / 16, dtype_name(t), m, l);
+    if (gated)
+      body += fmt::format("%v = input 4 grid(1,-,-) loop(0) : {0}[16,8]  %z = input 5 grid(1,-,-) : {0}[{1},8]\n", dtype_name(t), l);
+    const std::string sum = both("%x", "%w", "%h", "%u");
+    body += "%o = " + (gated ? fmt::format("mul (relu {}) {}", sum, both("%x", "%v", "%h", "%z")) : "relu " + sum);
+    std::vector<Access> operands = {rows(0, t, {m, k}), rows(1, t, {m, l}), lines(2, k), lines(3, l)};
+    if (gated) operands.push_back(lines(4, k)), operands.push_back(lines(5, l));
+    give(gated ? "two sums of two parts" : "a sum of two parts", body + fmt::format("\noutput 0 %o grid(1,-,-) : {}\n}}\n", dtype_name(t)),
+         operands, rows(6, t, {m, n}));
+  }
+}
+
 /// Generic block kernels whose last tiles are short, along columns and along the reduction, and whose sums are of computed operands.
 inline void each_ragged_block(const Target& target, size_t most, const EachKernel& f) {
   Plan plan;

@@ -62,6 +62,57 @@ const std::string kStaying = R"(kernel tile {
 }
 )";
 
+/// x w + h u: iterations have a chunk of k, or one of l.
+const std::string kParts = R"(kernel parts {
+  param 0 f16[16,512]
+  param 1 f16[512,1024]
+  param 2 f16[16,1024]
+  param 3 f16[1024,1024]
+  result 0 f16[16,1024]
+  index m 16, k 512, n 1024, l 1024
+  split n by 64 over x 16 grid
+  reduce k by 64 over i 6 loop, v 4 warp
+  reduce l by 64 behind k
+  shared ring owners 4 slots 2 align 1024
+  shared barriers mbarriers align 8
+  role all 4 warps {
+    for i {
+      w = param 1 [k,n] : f16 ring 64x64 swizzle 128 tma ahead 2
+      u = param 3 [l,n] : f16 ring 64x64 swizzle 128 instead w tma ahead 2
+      x = param 0 [m,k] : f16 oct 16x64 ld ahead 1
+      h = param 2 [m,l] : f16 oct 16x64 instead x ld ahead 1
+      y += x @ w + h @ u : f32 sync_acc 16x64 sync16816 swap
+    }
+    fold y over v by shared through own : f32 over ring 4x16x64
+    store 0 = y by direct
+  }
+}
+)";
+
+/// Sums of groups of 128, each scaled by column; a chunk is half a group.
+const std::string kGroups = R"(kernel groups {
+  param 0 bf16[8,4,128] strides [128,1024,1]
+  param 1 bf16[8,128,1024]
+  param 2 bf16[8,1,1024]
+  result 0 bf16[1,4,1024]
+  index g 8, k 128, n 1024, m 4
+  split n by 64 over x 16 grid
+  reduce g, k by 64 over i 4 loop, v 4 warp
+  shared ring owners 4 slots 2 align 1024
+  shared barriers mbarriers align 8
+  role all 4 warps {
+    for i {
+      w = param 1 [g,k,n] : bf16 ring 64x64 swizzle 128 tma ahead 2
+      s = param 2 [g,1,n] : bf16 items ld ahead 1
+      x = param 0 [g,m,k] : bf16 oct 8x64 ld ahead 1
+      y += sum(s * (x @ w), g) : f32 sync_acc 8x64 sync16816 swap
+    }
+    fold y over v by shared through own : f32 over ring 4x8x64
+    store 0 = y by direct
+  }
+}
+)";
+
 using test::changed;
 
 std::string law(const std::string& text) {
@@ -209,6 +260,67 @@ TEST_CASE("blocks that stay do tile after tile", "[schedule]") {
   for (const Change& c : changes) {
     INFO(c.from << " -> " << c.to);
     const std::string said = law(changed(kStaying, c.from, c.to));
+    INFO(said);
+    CHECK(said.starts_with(c.expected));
+  }
+}
+
+TEST_CASE("iterations have a tile of one index or of the one behind it", "[schedule]") {
+  const auto p = parse_schedule(kParts);
+  REQUIRE(p);
+  CHECK(print(*p) == kParts);
+  CHECK(law(kParts) == "");
+  const Derived d = derive(*p);
+  CHECK(d.section_at[1] == 4 * 2 * 8192);
+  CHECK(d.place_at[0] == d.place_at[1]);
+  CHECK(d.barriers[0].bytes == 8192);
+  const Erased e = erase(*p);
+  REQUIRE(e.graph);
+  CHECK(e.graph->launch() == Launch{{16, 1, 1}, 8});   // the products of the second part are in front of the loop
+  CHECK(law(changed(kParts, "swizzle 128 instead w tma", "swizzle 128 tma")) == "");   // beside each other
+  const std::vector<Change> changes = {
+      {"i 6 loop", "i 5 loop", "P2: the tiles of k cover 1280 of 1536 elements"},
+      {"i 6 loop", "i 8 loop", "P2: the last part of k along i is empty"},
+      {"l by 64 behind", "l by 128 behind", "P2: tiles of l follow those of a reduction that is cut into the same"},
+      {"behind k", "behind n", "P2: tiles of l follow those of a reduction"},
+      {"behind k", "behind l", "P2: tiles of l follow those of a reduction"},
+      {"x @ w + h @ u", "(x @ w) * (h @ u)", "P3: y adds up what is made of two reductions in one iteration"},
+      {"64x64 swizzle 128 instead w", "128x64 swizzle 128 instead w", "P6: u does not lie where w is"},
+      {"16x64 instead x", "16x64 instead w", "P6: h does not lie where w is"},
+      {"[m,k] : f16 oct 16x64", "[m,k] : f16 oct 16x64 instead w", "P6: x lies where w is, and an iteration has both"},
+  };
+  for (const Change& c : changes) {
+    INFO(c.from << " -> " << c.to);
+    const std::string said = law(changed(kParts, c.from, c.to));
+    INFO(said);
+    CHECK(said.starts_with(c.expected));
+  }
+}
+
+TEST_CASE("tiles go through groups and what is in them", "[schedule]") {
+  const auto p = parse_schedule(kGroups);
+  REQUIRE(p);
+  CHECK(print(*p) == kGroups);
+  CHECK(law(kGroups) == "");
+  const Erased half = erase(*p);
+  REQUIRE(half.graph);
+  CHECK(half.graph->launch() == Launch{{16, 1, 1}, 8});
+  const std::string two = changed(kGroups, "by 64 over i 4", "by 256 over i 1"), scaled = "s * (x @ w)";
+  CHECK(law(two) == "");
+  const auto q = parse_schedule(two);
+  REQUIRE(q);
+  CHECK(erase(*q).graph->launch() == Launch{{16, 1, 1}, 4});
+  const std::string through = "s * exp(x @ w)";
+  CHECK(law(changed(two, scaled, through)) == "");   // groups are whole
+  const std::vector<Change> changes = {
+      {scaled.c_str(), through.c_str(), "P3: map of a partial result, which is open in chunks of one element"},
+      {"by 64 over i 4", "by 96 over i 3", "P2: tiles of 96 end within an element of g"},
+      {"i 4 loop", "i 3 loop", "P2: the tiles of k cover 768 of 1024 elements"},
+      {"reduce g, k by 64 over i 4", "reduce g, k by 8 over i 32", "P4: sync16816 takes 16 elements of k at a time, a tile has 8"},
+  };
+  for (const Change& c : changes) {
+    INFO(c.from << " -> " << c.to);
+    const std::string said = law(changed(kGroups, c.from, c.to));
     INFO(said);
     CHECK(said.starts_with(c.expected));
   }
