@@ -225,6 +225,8 @@ namespace {
 
 /// Reductions in one pass, of which nothing else is stored.
 bool may_split(const RegionPlan& p) {
+  const auto follows = [](const RegionReduce& r) { return r.leader >= 0; };   // parts would have largest elements of their own
+  if (p.passes.size() == 1 && std::any_of(p.passes[0].reduces.begin(), p.passes[0].reduces.end(), follows)) return false;
   return p.passes.size() == 1 && !p.passes[0].reduces.empty() && p.passes[0].stores.empty() && p.shape != RegionPlan::Shape::kPointwise &&
          p.chunk < 0;
 }

@@ -32,6 +32,15 @@ ValueId softmax(Builder& b, ValueId x, int dim) {
   const ValueId e = b.map(MapFn::kExp, {b.map(MapFn::kSub, {x, b.add(Reduce{ReduceFn::kMax, dim, 0}, {x})})});
   return b.map(MapFn::kDiv, {e, b.add(Reduce{ReduceFn::kSum, dim, 0}, {e})});
 }
+/// The first place of the largest element, of which there are several: elements are whole.
+ValueId place_of_largest(Builder& b, ValueId x, int dim) {
+  Dims line;
+  for (int i = 0; i < b.graph().dims(x).rank(); i++) line.push_back(i == dim ? b.graph().dims(x)[i] : 1);
+  const ValueId whole = b.map(MapFn::kFloor, {x}), before = b.map(MapFn::kNeg, {b.add(Iota{dim, line}, {})});
+  const ValueId largest = b.map(MapFn::kEqual, {whole, b.add(Reduce{ReduceFn::kMax, dim, 0}, {whole})});
+  const ValueId behind = b.constant(-static_cast<double>(line[dim]));
+  return b.map(MapFn::kNeg, {b.add(Reduce{ReduceFn::kMax, dim, 0}, {b.map(MapFn::kWhere, {largest, before, behind})})});
+}
 ValueId layer_norm(Builder& b, ValueId x, int dim) {
   const ValueId c = b.map(MapFn::kSub, {x, mean(b, x, dim)});
   const ValueId v = mean(b, b.map(MapFn::kSquare, {c}), dim);
@@ -122,6 +131,17 @@ std::vector<Program> operator_programs(DType t, bool aligned) {
   return std::move(p.out);
 }
 
+static void add_reductions(Programs& p, DType t, const Dims& e, int dim) {
+  const auto add = [&](const std::string& name, const Dims& d, int along) {
+    p.add(name + std::to_string(dim), [&](Maker& q) { q.output(place_of_largest(q.b, q.input(t, d), along), DType::kF32); });
+  };
+  add("place", {e[0], e[1]}, dim);
+  add("place_mid", {e[2], e[0], e[dim ? 1 : 2]}, 1);
+  const Dims many = dim ? Dims{3, 40009} : Dims{40000 + e[2], 8};
+  add("place_long", many, dim);
+  p.add("long" + std::to_string(dim), [&](Maker& q) { q.output(mean(q.b, q.b.map(MapFn::kSquare, {q.input(t, many)}), dim), t); });
+}
+
 std::vector<Program> chain_programs(DType t, bool aligned) {
   Programs p(t, aligned);
   const int64_t m = aligned ? 16 : 13, n = aligned ? 256 : 333, k = aligned ? 8 : 3;
@@ -131,9 +151,7 @@ std::vector<Program> chain_programs(DType t, bool aligned) {
     p.add("layer_norm" + d, [&](Maker& q) {
       q.output(q.b.map(MapFn::kMul, {layer_norm(q.b, q.input(t, {m, n}), dim), q.input(t, {n})}), t);
     });
-    p.add("long" + d, [&](Maker& q) {
-      q.output(mean(q.b, q.b.map(MapFn::kSquare, {q.input(t, dim ? Dims{3, 40009} : Dims{40000 + k, 8})}), dim), t);
-    });
+    add_reductions(p, t, {m, n, k}, dim);
   }
   p.add("softmax_mid", [&](Maker& q) { q.output(softmax(q.b, q.input(t, {4, m, n}), 1), t); });
   p.add("whole_mean", [&](Maker& q) {

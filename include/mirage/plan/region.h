@@ -52,7 +52,9 @@ struct RegionInstr {
 };
 
 struct RegionStore { int access = -1; Affine offset; int value = -1; bool vector = false; };
-struct RegionReduce { ReduceFn fn = ReduceFn::kSum; int value = -1; int result = -1; };   ///< combines `value` over the inner loop
+/// Combines `value` over the inner loop. leader: the result of a reduction ahead of it in the same pass; where an element of that one is
+/// not its result, it combines `otherwise` instead, which is no larger than any value (both are maxima): the place of the largest element.
+struct RegionReduce { ReduceFn fn = ReduceFn::kSum; int value = -1; int result = -1, leader = -1; double otherwise = 0; };
 
 /// One walk over the inner loop, and what follows it once per row.
 struct RegionPass {

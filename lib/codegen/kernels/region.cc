@@ -349,7 +349,12 @@ class RegionEmitter {
       for (int r : row_values_used(code, stores)) line("const mo::real v{} = r{}[{}];", r, r, lane_subscript());
     statements(code);
     for (const RegionReduce& r : reduces)
-      line("r{}[{}] = mo::{}::combine(r{}[{}], v{});", r.result, lane_subscript(), reducer(r.fn), r.result, lane_subscript(), r.value);
+      if (r.leader >= 0)
+        line("mo::follow<mo::{}>(r{}[{}], r{}[{}], v{}, v{}, {});", reducer(r.fn), r.result, lane_subscript(), r.leader, lane_subscript(),
+             value_of(reduces, r.leader), r.value, CudaText().constant(r.otherwise));
+    for (const RegionReduce& r : reduces)
+      if (r.leader < 0)
+        line("r{}[{}] = mo::{}::combine(r{}[{}], v{});", r.result, lane_subscript(), reducer(r.fn), r.result, lane_subscript(), r.value);
     for (size_t s = 0; s < stores.size(); s++) {
       const RegionStore& store = stores[s];
       if (store.vector && !at_edges_) line("y{}[i{}] = v{};", s, p_.lane, store.value);
@@ -363,6 +368,10 @@ class RegionEmitter {
         line("mo::store_vector({}, y{}{});", pointer(stores[s].access, stores[s].offset), s, valid_argument());
   }
 
+  /// What the reduction with that result combines.
+  static int value_of(const std::vector<RegionReduce>& reduces, int result) {
+    return std::find_if(reduces.begin(), reduces.end(), [&](const RegionReduce& r) { return r.result == result; })->value;
+  }
   static const char* reducer(ReduceFn fn) { return fn == ReduceFn::kSum ? "Sum" : "Max"; }
 
   /// Results of earlier reductions that some code reads, ascending.
@@ -572,9 +581,11 @@ class RegionEmitter {
         if (at_edges_) body(pass.body, pass.stores, pass.reduces, false);
         at_edges_ = false;
       }
-      for (const RegionReduce& r : pass.reduces)
+      for (const RegionReduce& r : pass.reduces) {
+        if (r.leader >= 0) line("mo::keep_where(r{}, r{}, v{}, {});", r.result, r.leader, r.leader, CudaText().constant(r.otherwise));
         line("const mo::real v{} = Team::reduce<mo::{}, {}>({}mo::fold<mo::{}>(r{}));", r.result, reducer(r.fn),
              shared ? slot++ : slot++ % 2, shared ? "row_smem, " : "", reducer(r.fn), r.result);
+      }
       if (pass.after_stores.empty()) continue;
       open("if (Team::lane() == 0)");
       statements(pass.after);
@@ -585,6 +596,19 @@ class RegionEmitter {
     if (!shared && slot % 2 && p_.team > 32 && p_.blocks < p_.rows)
       line("mo::barrier();   // the next row begins with the slot that this one ended with");
     close();
+  }
+
+  void reduce_columns(const std::vector<RegionReduce>& reduces) {
+    for (const RegionReduce& r : reduces)
+      if (r.leader >= 0) {   // each thread's own, before they become those of all
+        line("mo::real o{}[{}];", r.result, p_.width);
+        line("mo::copy_lanes(o{}, r{});", r.result, r.leader);
+      }
+    for (const RegionReduce& r : reduces) {
+      if (r.leader >= 0)
+        line("mo::keep_where(r{}, o{}, r{}, {});", r.result, r.result, r.leader, CudaText().constant(r.otherwise));
+      line("Team::reduce<mo::{}>(r{});", reducer(r.fn), r.result);
+    }
   }
 
   void column() {
@@ -611,7 +635,7 @@ class RegionEmitter {
         close();
         close();
       }
-      for (const RegionReduce& r : pass.reduces) line("Team::reduce<mo::{}>(r{});", reducer(r.fn), r.result);
+      reduce_columns(pass.reduces);
       if (pass.after_stores.empty()) continue;
       open("if (live && Team::depth() == 0)");
       body(pass.after, pass.after_stores, {}, true);

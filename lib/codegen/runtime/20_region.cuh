@@ -96,6 +96,24 @@ template <class R, int N> MO_FN real fold(const real (&x)[N]) {
     for (int i = 0; i < half; i++) y[i] = R::combine(y[i], y[i + half]);
   return y[0];
 }
+/// One more element of a reduction (largest so far: `best`), and of another one beside it, x: of what stands where the largest is, else `otherwise`.
+template <class R> MO_FN void follow(real& x, real best, real next, real value, real otherwise) {
+  const real now = R::combine(best, next);
+  x = R::combine(select(equal(best, now), x, otherwise), select(equal(next, now), value, otherwise));
+}
+template <int N> MO_FN void copy_lanes(real (&to)[N], const real (&from)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; i++) to[i] = from[i];
+}
+/// What a thread's part of the second says once the largest of all parts is known.
+template <int N> MO_FN void keep_where(real (&x)[N], const real (&own)[N], real best, real otherwise) {
+#pragma unroll
+  for (int i = 0; i < N; i++) x[i] = select(equal(own[i], best), x[i], otherwise);
+}
+template <int N> MO_FN void keep_where(real (&x)[N], const real (&own)[N], const real (&best)[N], real otherwise) {
+#pragma unroll
+  for (int i = 0; i < N; i++) x[i] = select(equal(own[i], best[i]), x[i], otherwise);
+}
 
 /// TEAM consecutive threads (a power of two; over 32: the whole block) work on one row.
 template <int TEAM> struct RowTeam {

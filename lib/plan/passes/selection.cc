@@ -1,8 +1,10 @@
-// find_selection: see the header.
+// find_selection, find_at_largest: see the header.
 #include "plan/passes/selection.h"
 
 #include <algorithm>
 #include <cmath>
+
+#include "plan/region/region.h"
 
 namespace mirage {
 namespace {
@@ -110,6 +112,47 @@ std::optional<Selection> find_selection(const Graph& g, ValueId v) {
     if (!is_position(g, place) || !(position(g, t, place, operand_index(g, place, here)) == affine_var(along))) continue;
     if (is_index(g, t, index, operand_index(g, index, here), along))
       return Selection{condition, index, g.def(chosen).operands[1], r->dim, d[r->dim]};
+  }
+  return std::nullopt;
+}
+
+std::optional<AtLargest> find_at_largest(const Graph& g, const std::map<ValueId, ReduceInfo>& reduces, ValueId v) {
+  const auto own = reduces.find(v);
+  if (own == reduces.end() || own->second.fn != ReduceFn::kMax || own->second.group) return std::nullopt;
+  const ValueId chosen = own->second.base;
+  const Map* where = g.def_form<Map>(chosen);
+  if (!where || where->fn != MapFn::kWhere) return std::nullopt;
+  const auto& operands = g.def(chosen).operands;
+  const Dims& d = g.dims(chosen);
+  VarTable t;
+  Index at, row;
+  for (int i = 0; i < d.rank(); i++) {
+    at.push_back(d[i] == 1 ? Affine{} : affine_var(t.add_loop(d[i])));
+    row.push_back(own->second.reduced[static_cast<size_t>(i)] ? Affine{} : at.back());
+  }
+  if (!is_position(g, operands[1]) || !is_position(g, operands[2])) return std::nullopt;
+  const Affine otherwise = position(g, t, operands[2], operand_index(g, operands[2], at));
+  if (!otherwise.terms.empty() || t.min_of(position(g, t, operands[1], operand_index(g, operands[1], at))) < otherwise.constant)
+    return std::nullopt;
+  Index here = at;
+  const ValueId equal = comparison(g, t, operands[0], here);
+  const Map* m = g.def_form<Map>(equal);
+  if (!m || m->fn != MapFn::kEqual) return std::nullopt;
+  /// What an operand of the comparison shows, behind views and repetitions, and which element.
+  const auto shown = [&](ValueId x, Index place, const auto& is_end) {
+    for (; !is_end(x) && moves(g, x); x = g.def(x).operands[0]) place = source_index(g, t, x, place);
+    return std::pair{x, place};
+  };
+  for (size_t side = 0; side < 2; side++) {
+    const ValueId a = g.def(equal).operands[side], b = g.def(equal).operands[1 - side];
+    const auto [largest, place] = shown(b, operand_index(g, b, here), [&](ValueId x) { return reduces.count(x) > 0; });
+    const auto found = reduces.find(largest);
+    if (found == reduces.end() || found->second.fn != ReduceFn::kMax || found->second.group || place != row ||
+        found->second.reduced != own->second.reduced || !(g.dims(found->second.base) == d))
+      continue;
+    const auto never = [](ValueId) { return false; };
+    if (shown(a, operand_index(g, a, here), never) == shown(found->second.base, at, never))
+      return AtLargest{largest, operands[1], static_cast<double>(otherwise.constant)};
   }
   return std::nullopt;
 }

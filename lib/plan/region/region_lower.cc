@@ -169,11 +169,23 @@ class Lowering {
       return stages_[v] = stage_of(chosen->x);
     if (const ReduceInfo* info = reduce(v)) {
       if (!is_mine(v)) return failed_ = true, 0;
+      if (const auto* beside = at_largest(v)) return stages_[v] = stage_of(beside->largest);
       s = group_.split.half == RegionSplit::Half::kSecond ? 1 : stage_of(info->base) + 1;
     } else {
       for (ValueId x : g_.def(v).operands) s = std::max(s, stage_of(x));
     }
     return stages_[v] = s;
+  }
+
+  /// What a reduction selects at the result of another of this region, which one walk finds with it.
+  const AtLargest* at_largest(ValueId v) {
+    if (group_.split.half != RegionSplit::Half::kNone) return nullptr;
+    auto it = at_largest_.find(v);
+    if (it == at_largest_.end()) {
+      it = at_largest_.emplace(v, find_at_largest(g_, c_.reduces, v)).first;
+      if (it->second && !is_mine(it->second->largest)) it->second.reset();
+    }
+    return it->second ? &*it->second : nullptr;
   }
 
   /// Numbers stages and checks that every root fits the loops; the number of passes, -1 if it does not work.
@@ -217,17 +229,22 @@ class Lowering {
       const int s = stage_of(r.value);
       if (info && s == p + 1) {
         nodes_.insert(g_.value(r.value).node);
-        reduces.push_back({r.value, {info->fn, operand_of(r.value, *info), -1}});
-        flops_ += 1;
+        const AtLargest* beside = at_largest(r.value);
+        const int value = beside ? eval(beside->value, operand_index(g_, beside->value, *full_index(g_.dims(info->base))))
+                                 : operand_of(r.value, *info);
+        reduces.push_back({r.value, {info->fn, value, -1, -1, beside ? beside->otherwise : 0}});
+        flops_ += beside ? kAtLargest : 1;
       } else if (!info && !r.stores.empty() && s == p && is_element(r.value)) {
         const Index at = element_index(r.value);
         store(r, at, eval(r.value, at), pass.stores);
       }
       if (failed_) return;
     }
+    std::stable_partition(reduces.begin(), reduces.end(), [&](const auto& r) { return !at_largest(r.first); });
     for (auto& [v, red] : reduces) {
       red.result = next_++;
       row_values_[v] = red.result;
+      if (const AtLargest* beside = at_largest(v)) red.leader = row_values_.at(beside->largest);
       pass.reduces.push_back(red);
     }
     begin(&pass.after);
@@ -460,6 +477,8 @@ class Lowering {
         [&] { return concat(operands, starts, dim, mid, to, at); });
   }
 
+  static constexpr double kAtLargest = 5;   // operations an element
+
   const RegionContext& c_;
   const Graph& g_;
   const RegionGroup& group_;
@@ -474,6 +493,7 @@ class Lowering {
   Index full_index_;              // per dimension of full_dims_
   std::vector<bool> full_reduced_;
   std::map<ValueId, int> stages_;
+  std::map<ValueId, std::optional<AtLargest>> at_largest_;
   std::map<ValueId, int> row_values_;
   std::vector<RegionInstr>* code_ = nullptr;
   std::vector<std::map<std::pair<ValueId, Index>, int>> memo_;

@@ -84,7 +84,9 @@ std::string print(const RegionPlan& p, const std::string& name) {
     out += fmt::format("  pass {}\n", k);
     statements(out, p, p.passes[k].body, 4);
     stores(out, p, p.passes[k].stores, 4);
-    for (const RegionReduce& r : p.passes[k].reduces) out += fmt::format("    v{} = reduce.{} v{}\n", r.result, reduce_name(r.fn), r.value);
+    for (const RegionReduce& r : p.passes[k].reduces)
+      out += fmt::format("    v{} = reduce.{} v{}{}\n", r.result, reduce_name(r.fn), r.value,
+                         r.leader < 0 ? "" : fmt::format(" where v{} is found, else {}", r.leader, r.otherwise));
     statements(out, p, p.passes[k].after, 4);
     stores(out, p, p.passes[k].after_stores, 4);
   }

@@ -155,8 +155,8 @@ class Interpreter {
         const auto element = [&] {
           code(pass.body);
           store(pass.stores);
-          for (size_t r = 0; r < sums.size(); r++)
-            combine(pass.reduces[r].fn, sums[r][static_cast<size_t>(row_shape ? 0 : lane_)], value(pass.reduces[r].value));
+          for (size_t r = sums.size(); r-- > 0;)   // what follows another reduction stands behind it, and compares with what that was
+            combine(pass, r, sums, static_cast<size_t>(row_shape ? 0 : lane_));
         };
         const int64_t head = p.uneven ? eval(p.head) : 0, whole = (p.lane_extent - head) / p.width;
         if (head < 0 || head >= std::max(p.width, 1))
@@ -183,9 +183,17 @@ class Interpreter {
       }
     }
   }
-  static void combine(ReduceFn fn, double& to, double x) {
+  void combine(const RegionPass& pass, size_t r, std::vector<std::vector<double>>& sums, size_t lane) {
     DoubleAlgebra a;
-    to = fn == ReduceFn::kSum ? a.add(to, x) : a.max(to, x);
+    const RegionReduce& reduce = pass.reduces[r];
+    double &to = sums[r][lane], x = value(reduce.value);
+    for (size_t l = 0; l < r; l++) {
+      if (reduce.leader < 0 || pass.reduces[l].result != reduce.leader) continue;
+      const double before = sums[l][lane], next = value(pass.reduces[l].value), now = a.max(before, next);
+      if (before != now) to = reduce.otherwise;
+      if (next != now) x = reduce.otherwise;
+    }
+    to = reduce.fn == ReduceFn::kSum ? a.add(to, x) : a.max(to, x);
   }
   template <class F> void each_lane(bool row_shape, const std::vector<int>& loops, F f) {
     int64_t bound = p_->lane_extent;

@@ -244,6 +244,60 @@ TEST_CASE("a value with two kinds of readers is computed once") {
   CHECK(disagreement(p, plan, 5) == "");
 }
 
+namespace {
+
+/// The place of the largest of f(x) along a dimension, of which there are several; otherwise: of elements that are not the largest.
+Program place_of_largest(Dims d, int dim, double otherwise, bool stores_largest) {
+  Sketch s;
+  const ValueId x = s.b.map(MapFn::kFloor, {s.input(DType::kBF16, d)}), largest = s.b.add(Reduce{ReduceFn::kMax, dim, 0}, {x});
+  Dims line;
+  for (int i = 0; i < d.rank(); i++) line.push_back(i == dim ? d[i] : 1);
+  const ValueId before = s.b.map(MapFn::kNeg, {s.b.add(Iota{dim, line}, {})});
+  const ValueId found = s.b.map(MapFn::kWhere, {s.b.map(MapFn::kEqual, {largest, x}), before, s.b.constant(otherwise)});
+  s.output(s.b.add(Reduce{ReduceFn::kMax, dim, 0}, {found}), DType::kF32);
+  if (stores_largest) s.output(largest, DType::kBF16);
+  return s.finish();
+}
+
+}  // namespace
+
+TEST_CASE("the largest and its place are found in one walk") {
+  for (const Dims& d : {Dims{300, 128, 96}, Dims{64, 777}, Dims{7, 5000, 3}, Dims{200000, 40}})
+    for (int dim = 0; dim < d.rank(); dim++)
+      for (bool stores_largest : {false, true}) {
+        if (d[0] > 10000 && dim == 0) continue;   // long, below
+        const Program p = place_of_largest(d, dim, -static_cast<double>(d[dim]), stores_largest);
+        const Plan plan = plan_of(p);
+        INFO(print(plan));
+        if (d.elements() > 1 << 20) {   // there are rows enough for every multiprocessor
+          REQUIRE(plan.kernels.size() == 1);
+          CHECK(region(plan, 0).passes.size() == 1);
+        }
+        CHECK(disagreement(p, plan, 3) == "");
+      }
+}
+
+TEST_CASE("the largest and what other elements would say instead of its place are two walks") {
+  for (double otherwise : {-99.0, 5.0}) {   // of 777 places
+    const Program p = place_of_largest({6000, 777}, 1, otherwise, false);
+    const Plan plan = plan_of(p);
+    for (size_t k = 0; k < plan.kernels.size(); k++)
+      for (const RegionPass& pass : region(plan, k).passes)
+        for (const RegionReduce& r : pass.reduces) CHECK(r.leader < 0);
+    if (otherwise > 0) CHECK(disagreement(p, plan, 4) == "");
+  }
+}
+
+TEST_CASE("the place of the largest of a few long rows is found by many blocks") {
+  const Program p = place_of_largest({2, 1 << 20}, 1, -static_cast<double>(1 << 20), false);
+  const Plan plan = plan_of(p);
+  INFO(print(plan));
+  bool in_parts = false;
+  for (size_t k = 0; k < plan.kernels.size(); k++) in_parts = in_parts || region(plan, k).blocks * region(plan, k).cluster >= 16;
+  CHECK(in_parts);
+  CHECK(plan.predicted_us < 20);
+}
+
 TEST_CASE("a transposition walks in squares") {
   Sketch s;
   s.output(s.b.add(Transpose{{2, 0, 1}}, {s.input(DType::kF16, {32, 3, 64})}), DType::kF16);
