@@ -14,9 +14,8 @@ MO_FN float sigmoid_narrow(float x) { return approximate_inverse(1.0f + approxim
 MO_FN float silu_narrow(float x) { return x * sigmoid_narrow(x); }
 /// A series where e^x - 1 would lose what it had.
 MO_FN float expm1_narrow(float x) {
-  float p = ::fmaf(x, 1.3888889e-3f, 8.3333333e-3f);
-  p = ::fmaf(p, x, 4.1666667e-2f), p = ::fmaf(p, x, 1.6666667e-1f), p = ::fmaf(p, x, 0.5f);
-  return ::fabsf(x) < 0.25f ? ::fmaf(x * x, p, x) : approximate_exp2(x * 1.4426950408889634f) - 1.0f;
+  const float p = ::fmaf(x, 1.6666667e-1f, 0.5f);
+  return ::fabsf(x) < 0.04f ? ::fmaf(x * x, p, x) : approximate_exp2(x * 1.4426950408889634f) - 1.0f;
 }
 MO_FN float tanh_narrow(float x) {
   const float square = x * x;
