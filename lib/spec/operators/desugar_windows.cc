@@ -265,7 +265,8 @@ ValueId running_sum(Emitter& e, ValueId x, bool reverse, bool exclusive) {
   if (n <= kBlock) return e.matmul(x, triangle(e, n, reverse, exclusive));
   int64_t block = kBlock;
   while (n % block) --block;
-  if (block < kLeast) {   // zeros behind the sums that are asked for, and cut off again
+  const bool deeper = block < kBlock / 2 && n / block > kBlock;   // more blocks than there need be, and blocks of these
+  if (block < kLeast || deeper) {   // zeros behind the sums that are asked for, and cut off again
     const int64_t more = (n + kBlock - 1) / kBlock * kBlock - n;
     ValueId all = running_sum(e, pad_constant(e, x, last, reverse ? more : 0, reverse ? 0 : more, 0), reverse, exclusive);
     return e.slice(all, last, reverse ? more : 0, reverse ? n + more : n, 1);

@@ -2,8 +2,10 @@
 #include <catch2/catch.hpp>
 
 #include <algorithm>
+#include <limits>
 #include <string>
 
+#include "plan/storage.h"
 #include "programs.h"
 #include "mirage/plan/plan.h"
 #include "mirage/spec/spec.h"
@@ -51,6 +53,28 @@ TEST_CASE("what float16 contractions read keeps the range of float32: in float32
 
 TEST_CASE("a second reader that does not round keeps an intermediate in float32") {
   for (DType t : workspace(DType::kBF16, true)) CHECK(t == DType::kF32);
+}
+
+TEST_CASE("copies of what lies in 16 bits, with constants that the type has, lie in it") {
+  struct Row { DType input; double behind; bool contracts; DType want; };
+  const double kInfinity = std::numeric_limits<double>::infinity();
+  for (const Row& r : {Row{DType::kBF16, 0, true, DType::kBF16}, Row{DType::kBF16, -kInfinity, false, DType::kBF16},
+                       Row{DType::kF16, 0.5, false, DType::kF16}, Row{DType::kF16, 0, true, DType::kF32},   // TF32 for such products
+                       Row{DType::kBF16, 1.0 / 3, false, DType::kF32}, Row{DType::kF16, 1e6, false, DType::kF32}}) {
+    CAPTURE(dtype_name(r.input), r.behind, r.contracts);
+    Sketch s;   // rows with something behind them, read by a product and by a maximum
+    ValueId behind = s.b.add(Reshape{{1, 1}}, {s.b.constant(r.behind)});
+    behind = s.b.add(Repeat{1, 24}, {s.b.add(Repeat{0, 512}, {behind})});
+    const ValueId all = s.b.add(Concat{1}, {s.input(r.input, {512, 1000}), behind});
+    if (r.contracts) s.output(s.b.add(MatMul{}, {all, s.input(r.input, {1024, 512})}), DType::kF32);
+    s.output(s.b.add(Reduce{ReduceFn::kMax, 1, 0}, {all}), DType::kF32);
+    const Program p = s.finish();
+    const Planned planned = make_plan(p, p.graph, *find_target("sm_90a"));
+    REQUIRE(planned.plan);
+    const Graph& g = planned.plan->graph;   // the product is a call
+    for (ValueId v = 0; v < g.num_values(); v++)
+      if (g.def_form<Concat>(v)) CHECK(stored_type(g, g.users(), v, contract_rule(p)).dtype == r.want);
+  }
 }
 
 TEST_CASE("what node-by-node evaluation keeps in 16 bits lies so in the workspace, and products take it so") {

@@ -144,7 +144,7 @@ TEST_CASE("reductions made of others") {
 }
 
 TEST_CASE("running sums of short, long and prime axes") {
-  for (const Dims& d : {Dims{2, 7}, Dims{2, 300}, Dims{3, 257}, Dims{520}, Dims{2, 260, 3}})
+  for (const Dims& d : {Dims{2, 7}, Dims{2, 300}, Dims{3, 257}, Dims{520}, Dims{2, 260, 3}, Dims{17 * 131}})
     for (const bool reverse : {false, true})
       for (const bool exclusive : {false, true}) {
         INFO(to_string(d) << reverse << exclusive);
