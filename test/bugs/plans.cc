@@ -372,3 +372,18 @@ TEST_CASE("a product whose operands both lie across the reduction is a tile of i
       trace);
   CHECK(r.exit == ExitCode::kOk);
 }
+
+TEST_CASE("what one group of windows keeps may be cut by another's: a head whose last part is turned in pairs", "[bugs]") {
+  // The part that is turned keeps its extent beside the one that is not, and is itself cut with a step of 2: a segmentation fault.
+  const Program p = program(
+      R"({"name": "turned", "inputs": {"q": {"shape": [24, 192], "dtype": "bfloat16"},
+    "cos": {"shape": [24, 32], "dtype": "bfloat16"}, "sin": {"shape": [24, 32], "dtype": "bfloat16"}}, "outputs": {"y": {"dtype": "bfloat16"}}, "nodes": [
+    {"op": "split", "inputs": ["q"], "outputs": ["n", "r"], "attrs": {"axis": -1, "sizes": [128, 64]}},
+    {"op": "rope", "inputs": ["r", "cos", "sin"], "output": "t", "attrs": {"interleaved": true}},
+    {"op": "concat", "inputs": ["n", "t"], "output": "y", "attrs": {"axis": -1}}]})");
+  const Planned plan = make_plan(p, p.graph, target());
+  REQUIRE(plan.plan);
+  const Reduced r = reduce_plan(p, *plan.plan, target(), Tails::kOwn);
+  INFO(r.refusal);
+  CHECK(r.plan);
+}

@@ -249,7 +249,8 @@ class Terms {
     }
     std::vector<int> keep;
     shifted_ = shifted_classes(extents_, factors, parts, keep);
-    dissolve_pinned();
+    pin(keep);
+    dissolve_pinned();   // what one group keeps (the rotated part of a head) may be cut by another's windows
     const auto is_shifted = [&](const std::pair<ValueId, int>& d) {
       return cls(d) >= 0 && shifted_[static_cast<size_t>(cls(d))].group >= 0;
     };
@@ -259,20 +260,28 @@ class Terms {
       if (!r.factors.empty() && is_shifted(r.whole)) out_.classes[static_cast<size_t>(cls(r.whole))] = {};
     }
     std::erase_if(relations_, [&](const Relation& r) { return is_shifted(r.whole); });
-    for (ValueId v = 0; v < g_.num_values() && !keep.empty(); v++)
-      for (int d = 0; d < g_.dims(v).rank(); d++)
-        if (std::find(keep.begin(), keep.end(), cls({v, d})) != keep.end()) pins_.push_back({v, d});
-    drop_pinned();
+    for (std::vector<int> more{-1}; !more.empty();) {   // relations of windows are gone: what is left of their groups keeps its extents
+      drop_pinned();
+      more = dissolve_pinned();
+      pin(more);
+    }
     for (const auto& p : pins_)   // what keeps its extent is no product any more
       if (const int c = cls(p); c >= 0) out_.classes[static_cast<size_t>(c)].factors.clear();
   }
-  /// A window that keeps its extent (what an iota is written for, say) keeps those of its whole group.
-  void dissolve_pinned() {
+  /// A window that keeps its extent (what an iota is written for, say) keeps those of its whole group: the classes that no longer follow.
+  std::vector<int> dissolve_pinned() {
+    std::vector<int> out;
     for (const auto& p : pins_) {
       const int group = cls(p) < 0 ? -1 : shifted_[static_cast<size_t>(cls(p))].group;
-      if (group < 0) continue;
-      for (Shifted& s : shifted_) if (s.group == group) s = {};
+      for (size_t c = 0; group >= 0 && c < shifted_.size(); c++)
+        if (shifted_[c].group == group) shifted_[c] = {}, out.push_back(static_cast<int>(c));
     }
+    return out;
+  }
+  void pin(const std::vector<int>& classes) {
+    for (ValueId v = 0; v < g_.num_values() && !classes.empty(); v++)
+      for (int d = 0; d < g_.dims(v).rank(); d++)
+        if (std::find(classes.begin(), classes.end(), cls({v, d})) != classes.end()) pins_.push_back({v, d});
   }
   int64_t extent_of(const std::pair<ValueId, int>& d) const { return g_.dims(d.first)[d.second]; }
   /// The terms of shifted classes: what the group shares, and an atom that keeps its extent.
