@@ -25,6 +25,7 @@ struct TensorMapText {
   std::vector<int64_t> strides;    ///< bytes between neighbours of dims[1], dims[2], ...: one fewer than dims, multiples of 16
   std::vector<int> box;            ///< elements per copy, each at most 256; the innermost at most `swizzle` bytes if that is not 0
   int swizzle = 0;                 ///< bytes of a swizzled line: 0 (none), 32, 64 or 128
+  bool is_stored = false;          ///< the kernel stores by it: the buffer is among its arguments, too
 };
 
 /// One __global__ function as text (it may use everything of codegen/runtime) and how it is launched. Clusters and blocks per

@@ -764,6 +764,7 @@ TensorMapText tile_held_map(const TilePlan& p, NodeId n) {
   m.strides = {stride(StreamAxis::kRow)};
   m.box = {64, 8 * p.held_tiles};
   m.swizzle = 128;
+  m.is_stored = out != nullptr;
   if (!stride(StreamAxis::kBatch)) return m;
   m.dims.push_back(p.batch);
   m.strides.push_back(stride(StreamAxis::kBatch));

@@ -27,7 +27,7 @@ std::set<int> buffers_of(const KernelText& k, bool written) {
   for (size_t i = 0; i < k.args.size(); i++)
     if (k.written[i] == written) out.insert(k.args[i]);
   for (const TensorMapText& m : k.maps)
-    if (!written) out.insert(m.buffer);
+    if (m.is_stored == written) out.insert(m.buffer);
   return out;
 }
 

@@ -127,6 +127,20 @@ TEST_CASE("a workspace value in the place of one that is still read is found") {
   CHECK(misplaced(plan, texts) != "");
 }
 
+TEST_CASE("what a kernel stores by a tensor map is not read of the workspace") {
+  // blocks that stay store by tensor copies; the library was refused as one that reads what nobody stored
+  const Program p = parsed(R"({"name": "stays", "inputs": {"p": {"shape": [384, 96, 96], "dtype": "bfloat16"},
+    "v": {"shape": [384, 96, 32], "dtype": "bfloat16"}}, "outputs": {"y": {"dtype": "bfloat16"}}, "nodes": [
+    {"op": "matmul", "inputs": ["p", "v"], "output": "o"}, {"op": "sigmoid", "inputs": ["o"], "output": "y"}]})");
+  const Target target = *find_target("sm_90a");
+  const Plan plan = *make_plan(p, p.graph, target).plan;
+  INFO(print(plan));
+  const std::vector<KernelText> texts = texts_of(plan, target);
+  REQUIRE(texts.size() == 2);
+  REQUIRE(texts[0].maps.size() == 3);   // of both operands and of the result
+  CHECK(misplaced(plan, texts) == "");
+}
+
 TEST_CASE("a long plan passes the gate kernel by kernel") {
   const Program p = layers(9);
   const Target target = *find_target("sm_90a");
