@@ -131,6 +131,33 @@ std::optional<std::pair<std::vector<VarId>, VarMap>> Terms::index_step(const std
   return std::nullopt;
 }
 
+/// An index as a number (a position times a slope in an exponent) is the sum of its parts, each an atom of its own: that these are parts of
+/// one index is seen by putting them back.
+std::optional<std::pair<std::vector<VarId>, VarMap>> Terms::joined_number(const std::vector<VarId>& over,
+                                                                          const std::vector<PolyId>& parts) {
+  const std::vector<IdxId> uses = uses_of(parts);
+  const auto is_number = [&](VarId v) { return std::binary_search(uses.begin(), uses.end(), idx.of_var(v)); };
+  const Unwatched unwatched(*this);
+  for (VarId v : over)
+    for (VarId t : over) {
+      if (v == t || !is_number(v) || !is_number(t)) continue;
+      const int64_t extent = idx.var(t).extent;
+      const bool fits = std::all_of(uses.begin(), uses.end(), [&](IdxId u) {
+        return u == idx.of_var(v) || u == idx.of_var(t) || idx.coefficient(u, v) == extent * idx.coefficient(u, t);
+      });
+      if (!fits) continue;
+      PolyId body = integer(1);
+      for (PolyId p : parts) body = mul(body, p);
+      const VarId n = temp(idx.var(v).extent * extent);
+      const VarMap as_one{{v, idx.constant(0)}, {t, idx.of_var(n)}};
+      if (body < 0 || subst(subst(body, as_one), {{n, idx.add(idx.of_var(t), idx.of_var(v), extent)}}) != body) continue;
+      std::vector<VarId> left{n};
+      std::copy_if(over.begin(), over.end(), std::back_inserter(left), [&](VarId w) { return w != v && w != t; });
+      return std::pair{left, as_one};
+    }
+  return std::nullopt;
+}
+
 std::optional<PolyId> Terms::joined_sums(const Factors& inside, const std::vector<VarId>& vars) {
   std::vector<VarId> joined = vars;
   const auto opens = [&](const Factor& f) {
@@ -186,7 +213,9 @@ PolyId Terms::sum_mono(const Term& t, const std::vector<VarId>& over) {
     if (parts.back() < 0) return kPoison;
   }
   bool empty;
-  if (auto step = index_step(vars, uses_of(parts), inside, &empty)) {
+  auto step = index_step(vars, uses_of(parts), inside, &empty);
+  if (!step && !empty) step = joined_number(vars, parts);
+  if (step) {
     Memo memo;
     for (PolyId p : parts) body = mul(body, subst(p, step->second, memo));
     return mul(out, sum(body, step->first));

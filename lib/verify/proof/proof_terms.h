@@ -255,6 +255,7 @@ class Terms {
   std::optional<std::pair<std::vector<VarId>, VarMap>> bounded_index(const std::vector<VarId>& over, const Factors& inside, bool* empty);
   std::optional<std::pair<std::vector<VarId>, VarMap>> index_step(const std::vector<VarId>& over, const std::vector<IdxId>& uses,
                                                                   const Factors& inside, bool* empty);
+  std::optional<std::pair<std::vector<VarId>, VarMap>> joined_number(const std::vector<VarId>& over, const std::vector<PolyId>& parts);
   std::optional<PolyId> max_over_set(PolyId f, PolyId c, const std::vector<VarId>& over);
   std::optional<PolyId> without_free_choice(PolyId f, PolyId c, const std::vector<VarId>& over);
   std::optional<PolyId> max_in_pieces(PolyId x, PolyId condition, const std::vector<VarId>& over);   ///< that slices cut an index into

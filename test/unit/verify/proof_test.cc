@@ -458,3 +458,25 @@ TEST_CASE("proof: sums that slices cut are put together, functions and casts of 
     CHECK_FALSE(prove(undefined, h.done()).proved);
   }
 }
+
+TEST_CASE("a position times a slope in an exponent is one index in parts") {
+  // attention with a bias by distance: the loop splits the keys, and the exponent their places
+  const auto whole = [](bool wrong) {
+    return net([wrong](Net& g) {
+      auto x = g.in(0, {3, 12}), slope = g.in(1, {3, 1});
+      auto e = g.exp(g.add(x, g.mul(slope, g.iota(1, {1, 12}))));
+      g.out(g.sum(wrong ? g.mul(e, e) : e, 1));
+    });
+  };
+  const auto parts = [](double step) {
+    return net([step](Net& g) {
+      auto x = g.in(0, {3, 12}), slope = g.in(1, {3, 1});
+      auto place = g.add(g.mul(g.iota(1, {1, 3, 4}), g.c(step)), g.iota(2, {1, 3, 4}));
+      auto e = g.exp(g.add(g.reshape(x, {3, 3, 4}), g.mul(g.reshape(slope, {3, 1, 1}), place)));
+      g.out(g.reshape(g.sum(g.sum(e, 2), 1), {3, 1}));
+    });
+  };
+  CHECK_PROVED(whole(false), parts(4));
+  CHECK_OPEN(whole(false), parts(3));
+  CHECK_OPEN(whole(true), parts(4));
+}
