@@ -63,6 +63,7 @@ class Units {
     for (NodeId n = 0; n < g_.num_nodes(); n++) classify(n);
     split_at_results();
     split_at_epilogues();
+    join_terms();
     return finish();
   }
 
@@ -199,6 +200,31 @@ class Units {
     const auto& readers = users_[static_cast<size_t>(v)];
     return readers.size() == 1 &&
            (g_.form<Reduce>(readers[0]) || (g_.form<Map>(readers[0]) && is_reduced(g_.node(readers[0]).first_value)));
+  }
+
+  /// Elementwise functions of inputs that only further elementwise functions read are theirs: the taps of a depthwise convolution are one
+  /// sum, not fifty cut points, which would leave the rest of the program one way through the states.
+  void join_terms() {
+    std::vector<std::set<int>> readers(contracts_.size());   // -1: a result, or what no search takes
+    Bits is_term(contracts_.size(), true), is_elementwise(contracts_.size(), true);
+    for (NodeId n = 0; n < g_.num_nodes(); n++) {
+      const int u = unit(n);
+      if (is(free_, n)) continue;
+      if (u >= 0 && !g_.form<Map>(n)) is_term[static_cast<size_t>(u)] = is_elementwise[static_cast<size_t>(u)] = false;
+      for (ValueId v : g_.node(n).operands) {
+        const int w = unit(def(v));
+        if (w < 0 || w == u) continue;
+        readers[static_cast<size_t>(w)].insert(u);
+        if (u >= 0 && contracts_[static_cast<size_t>(w)]) is_term[static_cast<size_t>(u)] = false;
+      }
+    }
+    std::vector<int> to(contracts_.size());   // where a unit went; its reader may have gone on
+    for (size_t u = 0; u < to.size(); u++) {
+      const int reader = readers[u].size() == 1 ? *readers[u].begin() : -1;
+      to[u] = is_term[u] && reader >= 0 && is_elementwise[static_cast<size_t>(reader)] ? reader : static_cast<int>(u);
+    }
+    for (int& u : of_)
+      while (u >= 0 && to[static_cast<size_t>(u)] != u) u = to[static_cast<size_t>(u)];
   }
 
   Cuts finish() {
