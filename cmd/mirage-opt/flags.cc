@@ -60,14 +60,18 @@ constexpr size_t kMostWords = 100'000, kMostFiles = 1000;   // of all response f
 struct Words { std::vector<std::string> flags, specs, files; bool ended = false; };
 
 /// Spellings of other compilers, and values of flags that mostly have none, as CLI11 reads them.
-std::string respelt(const std::string& word) {
+const std::map<std::string, std::string>& spellings() {
   static const std::map<std::string, std::string> spellings = {{"-MD", "--write-deps"},
                                                                {"-MF", "--deps-file"},
                                                                {"-MT", "--deps-target"},
                                                                {"-MP", "--deps-phony"}, {"--list-ops=json", "--list-ops-json"},
                                                                {"--version=json", "--version-json"}};
-  const auto at = spellings.find(word);
-  return at == spellings.end() ? word : at->second;
+  return spellings;
+}
+
+std::string respelt(const std::string& word) {
+  const auto at = spellings().find(word);
+  return at == spellings().end() ? word : at->second;
 }
 
 Diagnostics expand(const std::vector<std::string>& arguments, int depth, Words& out) {
@@ -170,6 +174,20 @@ Diagnostic unknown_flag(const std::vector<std::string>& extras) {
   return usage(fmt::format("unexpected argument '{}'", fmt::join(extras, " ")));
 }
 
+/// What stands behind a flag that takes no value, or none of that kind; else what CLI11 says.
+Diagnostic unreadable(const CLI::App& app, const std::vector<std::string>& words, const CLI::ParseError& error) {
+  for (const std::string& word : words) {
+    const size_t equals = word.find('=');
+    if (equals == std::string::npos || dynamic_cast<const CLI::ConversionError*>(&error) == nullptr) continue;
+    const std::string flag = word.substr(0, equals), value = word.substr(equals + 1);
+    const CLI::Option* option = app.get_option_no_throw(flag);
+    if (option == nullptr || option->get_type_size() != 0 || value == "true" || value == "false") continue;
+    const bool json = spellings().count(flag + "=json") != 0;
+    return usage(fmt::format("{}: there is no form '{}'", flag, value), json ? flag + "=json" : flag);
+  }
+  return usage(error.what());
+}
+
 }  // namespace
 
 Result<CommandLine> parse_command_line(const std::vector<std::string>& arguments) {
@@ -197,7 +215,7 @@ Result<CommandLine> parse_command_line(const std::vector<std::string>& arguments
     std::vector<std::string> reversed(words.flags.rbegin(), words.flags.rend());   // CLI11 wants them last to first
     app.parse(reversed);
   } catch (const CLI::ParseError& e) {
-    return usage(e.what());
+    return unreadable(app, words.flags, e);
   }
   if (auto extras = app.remaining(); !extras.empty()) return unknown_flag(extras);
   line.options.response_files = words.files;

@@ -131,8 +131,8 @@ void remove_abandoned(const std::string& path) {
 
 }  // namespace
 
-FolderLock::FolderLock(const std::string& folder) : fd_(open_folder(folder.empty() ? "." : folder)) {
-  refused_ = fd_ >= 0 && !lock_folder(fd_, kLockWaitMs);
+FolderLock::FolderLock(const std::string& folder, int wait_ms) : fd_(open_folder(folder.empty() ? "." : folder)) {
+  refused_ = fd_ >= 0 && !lock_folder(fd_, wait_ms);
 }
 
 FolderLock::~FolderLock() {

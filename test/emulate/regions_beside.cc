@@ -49,14 +49,17 @@ TEST_CASE("small regions in one launch") {
     INFO(print(*planned.plan));
     CHECK(planned.plan->kernels.size() == parts.size() - joined);
     CHECK(beside(*planned.plan) == joined);
-    all.push_back(case_of(program, *planned.plan, target, fmt::format("p{}_", all.size())));
-    names.push_back(fmt::format("{} of {} parts", joined, parts.size()));
+    const std::string name = fmt::format("{} of {} parts", joined, parts.size());
+    if (joined > 0) {   // what fills the device takes minutes here
+      all.push_back(case_of(program, *planned.plan, target, fmt::format("p{}_", all.size())));
+      names.push_back(name);
+    }
     const Reduced small = reduce_plan(program, *planned.plan, target, true);
     INFO(small.refusal << small.differs);
     REQUIRE(small.plan);
     CHECK(beside(*small.plan) == joined);
     all.push_back(case_of(*small.program, *small.plan, target, fmt::format("p{}_", all.size())));
-    names.push_back(names.back() + ", reduced");
+    names.push_back(name + ", reduced");
   };
   add({{"softmax", 16, 128}, {"softmax", 8, 128}}, 1);
   add({{"softmax", 5, 128}, {"rms_norm", 3, 128}, {"softmax", 7, 96}}, 2);

@@ -20,11 +20,12 @@ Diagnostics write_file(const std::string& path, const std::string& bytes, bool e
 /// hold.
 class FolderLock {
  public:
-  explicit FolderLock(const std::string& folder);
+  /// Waits half a minute at most, or `wait_ms`.
+  explicit FolderLock(const std::string& folder, int wait_ms = 30'000);
   ~FolderLock();
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;
-  bool is_refused() const { return refused_; }   ///< somebody else has held it for half a minute
+  bool is_refused() const { return refused_; }   ///< somebody else has held it all the time
 
  private:
   int fd_ = -1;

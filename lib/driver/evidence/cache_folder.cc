@@ -67,7 +67,8 @@ void touch_in_cache(const std::string& path) {
 
 void trim_cache(const std::string& folder, int64_t bytes, const std::string& kept) {
   struct Entry { fs::file_time_type used; std::string path; int64_t bytes; };
-  const FolderLock held(folder);
+  const FolderLock held(folder, 200);
+  if (held.is_refused()) return;   // whoever has it trims, or is stuck; the next compilation tries again
   std::error_code error;
   std::vector<Entry> entries;
   int64_t all = 0;

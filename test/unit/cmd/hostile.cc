@@ -217,6 +217,9 @@ TEST_CASE("response files that name each other end, and flags say what is wrong 
   }
   CHECK(says(hostile_run(t, {"-j", "abc", "small.json"}), "--jobs: 'abc' is no whole number"));
   CHECK(says(hostile_run(t, {"-j", "1.5", "small.json"}), "--jobs: '1.5' is no whole number"));
+  CHECK(says(hostile_run(t, {"--version=xml"}), "--version: there is no form 'xml'"));
+  CHECK(says(hostile_run(t, {"--version=xml"}), "did you mean '--version=json'?"));
+  CHECK(says(hostile_run(t, {"--list-targets=json"}), "--list-targets: there is no form 'json'"));
   CHECK(says(hostile_run(t, {"--jobs=99999", "small.json"}), "--jobs: '99999' is not between 0 and 1024"));
   CHECK(says(hostile_run(t, {"--seed=99999999999999999999999", "small.json"}),
              "--seed: '99999999999999999999999' is not between 0 and 9007199254740992"));
