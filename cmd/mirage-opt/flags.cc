@@ -181,7 +181,7 @@ Diagnostic unreadable(const CLI::App& app, const std::vector<std::string>& words
     if (equals == std::string::npos || dynamic_cast<const CLI::ConversionError*>(&error) == nullptr) continue;
     const std::string flag = word.substr(0, equals), value = word.substr(equals + 1);
     const CLI::Option* option = app.get_option_no_throw(flag);
-    if (option == nullptr || option->get_type_size() != 0 || value == "true" || value == "false") continue;
+    if (option == nullptr || option->get_items_expected_min() != 0 || value == "true" || value == "false") continue;
     const bool json = spellings().count(flag + "=json") != 0;
     return usage(fmt::format("{}: there is no form '{}'", flag, value), json ? flag + "=json" : flag);
   }
