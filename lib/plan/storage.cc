@@ -45,8 +45,8 @@ bool rounded_by_readers(const Graph& g, const std::vector<std::vector<NodeId>>& 
   });
 }
 
-/// The 16-bit type in which all elements of v lie as they are: copies of what inputs have, and constants; nullopt: there is none. `found`:
-/// that of the inputs so far, kReal: none.
+/// Whether v is made of constants and of copies of values of one 16-bit type. found: that type so far, kReal: none; left: nodes that may
+/// still be looked at.
 bool lies_in(const Graph& g, ValueId v, DType& found, int& left) {
   if (left-- <= 0) return false;
   const DType t = g.type(v).dtype;
@@ -62,6 +62,7 @@ bool constants_lie_in(const Graph& g, ValueId v, DType t) {
   const auto& operands = g.def(v).operands;
   return std::all_of(operands.begin(), operands.end(), [&](ValueId o) { return constants_lie_in(g, o, t); });
 }
+/// The 16-bit type that has all elements of v.
 std::optional<DType> exact_type(const Graph& g, ValueId v) {
   constexpr int kMostNodes = 64;
   DType found = DType::kReal;

@@ -144,6 +144,22 @@ TEST_CASE("what a contraction's result becomes is a cut point where it is summed
   CHECK(cuts.units[static_cast<size_t>(map(MapFn::kGelu))].elements == 64 * 48);
 }
 
+TEST_CASE("the taps of a depthwise convolution are one unit, and what a product or a second reader takes is none of theirs") {
+  std::string taps, sum = "(mul (slice 0 0:32:1 %x) %t0)";
+  for (int i = 0; i < 9; i++) taps += fmt::format("%t{} = input {} : f16[32,48] ", i, i + 1);
+  for (int i = 1; i < 9; i++) sum = fmt::format("(add {} (mul (slice 0 {}:{}:1 %x) %t{}))", sum, i, i + 32, i);
+  const auto units = [&](const std::string& rest) {
+    const std::string head = "kernel s { %x = input 0 : f16[40,48] " + taps + "%w = input 10 : f16[48,16] %h = gelu ";
+    const auto p = parse_spec({"s.mg", head + sum + " " + rest + " }"});
+    INFO((p ? "" : p.errors()[0].text));
+    REQUIRE(p);
+    return find_cuts(p->graph).units.size();
+  };
+  CHECK(units("%y = matmul %h %w output 0 %y : f16") == 2);
+  CHECK(units("%y = matmul %h %w output 0 %y : f16 output 1 %h : f16") == 2);
+  CHECK(units("%y = matmul %h %w %z = mul %h (reduce.sum 1 %h) output 0 %y : f16 output 1 %z : f16") == 3);
+}
+
 TEST_CASE("every way through the states computes every unit once, in an order that respects what it reads") {
   const Program p = program(layer(2, 1));
   const Cuts cuts = find_cuts(p.graph);
