@@ -94,6 +94,8 @@ TEST_CASE("windows follow a change of extents: what is too large to be emulated 
        conv + R"({"stride": 2, "transposed": true}})", ""},
       {"pooled", with(x, "2, 64, 700, 702"), "2, 64, 349, 350",
        R"({"op": "max_pool", "inputs": ["x"], "output": "y", "attrs": {"kernel": 3, "stride": 2}})", ""},
+      {"apart", with(x, "4, 64, 1410, 1412"), "4, 64, 128, 128",
+       R"({"op": "avg_pool", "inputs": ["x"], "output": "y", "attrs": {"kernel": 11}})", ""},
       {"dropped", with(x, "256, 20500, 12"), "256, 1863, 12",
        R"({"op": "slice", "inputs": ["x"], "output": "a", "attrs": {"axis": 1, "stop": 20493}}, )"
        R"({"op": "reshape", "inputs": ["a"], "output": "b", "attrs": {"shape": [256, 1863, 11, 12]}}, )"

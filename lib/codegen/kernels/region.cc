@@ -519,12 +519,28 @@ class RegionEmitter {
     divisions(VarLevel::kLane, used);
   }
 
+  /// The loops as they are: of a thread that walks a row of single elements alone.
+  void open_nested(const std::set<int>& used) {
+    constexpr int64_t kWhole = 32;   // elements along the last loop, all of which are asked for at once
+    for (int v : p_.inner) {
+      const int64_t extent = p_.vars[static_cast<size_t>(v)].extent;
+      const bool last = v == p_.inner.back();
+      line("#pragma unroll{}", !last ? " 1" : extent <= kWhole ? "" : " 8");
+      const std::string head = fmt::format("for ({0} i{1} = 0; i{1} < {2}; i{1}++)", type_, v, number(extent));
+      if (last) open(head);
+      else line("{}", head);
+    }
+    divisions(VarLevel::kInner, used);
+  }
+
   void open_inner(const RegionPass& pass, const std::string& first, int step) {
     if (p_.held > 0) {
       std::vector<RegionInstr> rest = pass.body;   // what a held load needed has been used
       std::erase_if(rest, [&](const RegionInstr& i) { return i.kind == Kind::kLoad && held_.count({i.access, i.index}) > 0; });
       return open_held(used_vars(rest, pass.stores));
     }
+    if (p_.team == 1 && p_.inner.size() > 1 && p_.chunk < 0 && p_.shape == RegionPlan::Shape::kRow && p_.width == 1)
+      return open_nested(used_vars(pass.body, pass.stores));
     std::string units = p_.uneven ? "whole" : number(p_.length);
     if (p_.chunk >= 0)
       units = p_.shape == RegionPlan::Shape::kRow && p_.width > 1 ? fmt::format("(bound + {}) / {}", number(p_.width - 1), number(p_.width))

@@ -34,6 +34,27 @@ int64_t product(const RegionPlan& p, const std::vector<int>& loops) {
   return n;
 }
 
+/// Rows whose neighbours lie beside them in memory, no more than a sector apart (windows that do not overlap): a warp whose threads walk a
+/// row each reads whole lines.
+bool lie_beside(const RegionPlan& p) {
+  constexpr int64_t kSector = 32;
+  if (p.shape != RegionPlan::Shape::kRow || p.passes.size() != 1 || p.chunk >= 0 || p.outer.empty() || p.inner.empty()) return false;
+  bool any = false;
+  for (const RegionInstr& i : p.passes[0].body) {
+    if (i.kind == RegionInstr::Kind::kBranch) return false;
+    if (i.kind != RegionInstr::Kind::kLoad) continue;
+    for (const auto& t : i.index.terms)
+      if (p.vars[static_cast<size_t>(t.first)].kind != IndexVar::Kind::kLoop) return false;
+    const int64_t apart = i.index.coefficient(p.outer.back()) * dtype_bytes(p.accesses[static_cast<size_t>(i.access)].dtype);
+    if (apart < 0 || apart > kSector) return false;
+    any = any || apart > 0;
+  }
+  return any && p.passes[0].stores.empty();
+}
+
+/// A thread walks such a row alone.
+bool walks_alone(const RegionPlan& p) { return p.team == 1 && p.held == 0 && p.width == 1 && lie_beside(p); }
+
 /// Registers that one of a block's threads can hold operands in: a quarter to three eighths of those that so many threads leave each other.
 int64_t held_registers(int64_t threads) { return threads > 512 ? 16 : threads > 256 ? 48 : 96; }
 /// Elements of a row that one of them may hold as float32.
@@ -263,6 +284,9 @@ constexpr double kColumnUs = 0.4;         // 128 threads combine a column's redu
 // x 4096 x 4095 bfloat16 1323, 512 iterations in 15.5 waves); behind a store of the one before it where they are stores, too (16384 x 4096
 // columns, 1024 iterations that read 4 bytes and write 2: 550)
 constexpr double kStepUs = 0.1, kFarStepUs = 0.16, kStoringStepUs = 0.5;
+// of rows that lie beside each other: lines that the step before has brought (a kernel of others' that walks 35426304 windows of 11 x 11
+// bfloat16 so is bound by device memory, 2100 us: 0.13 at most)
+constexpr double kBesideStepUs = 0.1;
 constexpr double kEdgesUs = 0.7;          // a row's edges (layer norm of 6272 x 50: 2.40 by twos, 2.86 by eights with edges)
 constexpr double kClusterUs = 0.5, kClusterPassUs = 0.5;   // a cluster's blocks find each other, and exchange a reduction's values
 
@@ -330,7 +354,8 @@ Cost cost_of(const Target& t, const RegionPlan& p, int64_t bytes, double flops) 
     if (p.shape != RegionPlan::Shape::kPointwise && p.width == 1) memory = static_cast<double>(cost.bytes) / t.dram_bytes_per_us, share = 1;
     if (p.shape != RegionPlan::Shape::kPointwise)
       memory = std::max(memory, walks * waves *
-                                    (cost.bytes <= t.l2_bytes           ? kStepUs
+                                    (walks_alone(p)               ? kBesideStepUs
+                                     : cost.bytes <= t.l2_bytes   ? kStepUs
                                      : p.passes[0].stores.empty() ? kFarStepUs
                                                                   : kStoringStepUs));
     // part of it in L1
@@ -460,6 +485,13 @@ std::vector<RegionPlan> with_threads(RegionPlan p, const Target& target) {
       ask_residency(q, target);
       out.push_back(std::move(q));
     }
+  if (p.team > 1 && p.width == 1 && ceil_div(p.rows, 256) >= target.num_sms && lie_beside(p)) {
+    RegionPlan q = p;
+    q.team = 1, q.threads = 256, q.held = 0, q.unpacked = false;
+    q.blocks = blocks_of(q);
+    ask_residency(q, target);
+    out.push_back(std::move(q));
+  }
   out.insert(out.begin(), std::move(p));
   return out;
 }

@@ -81,22 +81,34 @@ std::vector<Window> pool_windows(NodeContext& node) {
   return out;
 }
 
-/// Combines the elements of each window, axis after axis.
+/// Windows that do not overlap are dimensions of their own.
+bool apart(const Window& w) { return w.stride == w.size && w.dilation == 1; }
+
+/// Combines the elements of windows that do not overlap, along all their axes at once: an element is read once.
+ValueId pool_apart(Emitter& e, ValueId x, const std::vector<Window>& windows, ReduceFn fn) {
+  Dims split, joined = e.dims(x);
+  std::vector<int> within;
+  for (int i = 0; i < joined.rank(); ++i) {
+    const auto w = std::find_if(windows.begin(), windows.end(), [&](const Window& v) { return v.axis == i; });
+    split.push_back(w == windows.end() ? joined[i] : w->count);
+    if (w == windows.end()) continue;
+    within.push_back(split.rank());
+    split.push_back(w->size);
+  }
+  for (const Window& w : windows) joined[w.axis] = w.count;
+  return e.reshape(e.reduce(fn, e.reshape(x, split), within), joined);
+}
+
+/// Combines the elements of each window: those of overlapping windows axis after axis, when the others have left fewer elements.
 ValueId pool(Emitter& e, ValueId x, const std::vector<Window>& windows, ReduceFn fn) {
   const double neutral = fn == ReduceFn::kSum ? 0 : -std::numeric_limits<double>::infinity();
+  std::vector<Window> separate;
+  for (const Window& w : windows)
+    if (apart(w) && w.size > 1) x = padded(e, x, w, neutral), separate.push_back(w);
+  if (!separate.empty()) x = pool_apart(e, x, separate, fn);
   for (const Window& w : windows) {
-    if (w.size == 1 && w.stride == 1 && w.before == 0) continue;
+    if (apart(w)) continue;
     ValueId source = padded(e, x, w, neutral);
-    if (w.stride == w.size && w.dilation == 1) {   // windows that do not overlap are a dimension of their own
-      Dims split, joined = e.dims(source);
-      for (int i = 0; i < joined.rank(); ++i) {
-        split.push_back(i == w.axis ? w.count : joined[i]);
-        if (i == w.axis) split.push_back(w.size);
-      }
-      joined[w.axis] = w.count;
-      x = e.reshape(e.reduce(fn, e.reshape(source, split), {w.axis + 1}), joined);
-      continue;
-    }
     x = windows_of(e, source, w, 0);
     for (int64_t tap = 1; tap < w.size; ++tap)
       x = e.map(fn == ReduceFn::kSum ? MapFn::kAdd : MapFn::kMax, {x, windows_of(e, source, w, tap)});

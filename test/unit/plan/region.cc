@@ -210,6 +210,28 @@ TEST_CASE("reductions over several axes are one reduction") {
   CHECK(region(plan, 0).rows == 32);
 }
 
+TEST_CASE("rows that lie beside each other are walked by a thread each") {
+  // windows of 5 x 5 that do not overlap, of lines that end behind the last one; and rows of as many elements that lie apart
+  for (bool windows : {true, false}) {
+    Sketch s;
+    ValueId x = s.input(DType::kBF16, windows ? Dims{200, 187, 188} : Dims{200 * 37 * 37, 27});
+    if (windows) {
+      x = s.b.add(Slice{1, 0, 185, 1}, {s.b.add(Slice{2, 0, 185, 1}, {x})});
+      x = s.b.add(Reduce{ReduceFn::kSum, 4, 0}, {s.b.add(Reshape{{200, 37, 5, 37, 5}}, {x})});
+      x = s.b.add(Reduce{ReduceFn::kSum, 2, 0}, {x});
+    } else {
+      x = s.b.add(Reduce{ReduceFn::kSum, 1, 0}, {s.b.add(Slice{1, 0, 25, 1}, {x})});
+    }
+    s.output(x, DType::kBF16);
+    const Program p = s.finish();
+    const Plan plan = plan_of(p);
+    INFO(print(plan));
+    REQUIRE(plan.kernels.size() == 1);
+    CHECK((region(plan, 0).team == 1 && region(plan, 0).held == 0) == windows);
+    CHECK(disagreement(p, plan, 9) == "");
+  }
+}
+
 TEST_CASE("what follows a norm in other dimensions of the same elements is in its kernel") {
   // A group norm: statistics over some channels and all places, gains by channel, then channels joined again and an activation. x comes
   // grouped, joined, or with places and channels as one dimension.
