@@ -7,6 +7,7 @@
 #include "driver/gate/gate.h"
 #include "driver/toolchain/toolchain.h"
 #include "emulate/helpers.h"
+#include "mirage/plan/region.h"
 #include "mirage/search/extents.h"
 #include "mirage/search/search.h"
 
@@ -110,6 +111,28 @@ TEST_CASE("windows follow a change of extents: what is too large to be emulated 
     const Planned full = make_plan(p, p.graph, target);
     REQUIRE(full.plan);
     CHECK_FALSE(too_large_to_emulate(p, *full.plan).empty());
+    const GateResult g = emulation_gate(p, *full.plan, target, find_host_compiler(), 7);
+    INFO(g.text);
+    CHECK(g.kind == GateResult::Kind::kPassed);
+  }
+}
+
+TEST_CASE("neighbours that a thread's elements have in common are read within the tensor, and are the right ones") {
+  const Target target = *find_target("sm_90a");
+  const auto pool = [](const char* name, const char* x, const char* y, const char* attrs) {
+    return Pinned{name, fmt::format(R"("x": {{"shape": [{}], "dtype": "float16"}})", x), y,
+                  fmt::format(R"({{"op": "avg_pool", "inputs": ["x"], "output": "y", "attrs": {{"stride": 1, {}}}}})", attrs), ""};
+  };
+  for (const Pinned& c : {pool("eight", "16, 128, 512", "16, 128, 513", R"("kernel": 8, "padding": 4)"),
+                          pool("three", "16, 128, 516", "16, 128, 516", R"("kernel": 3, "padding": 1)"),
+                          pool("five", "16, 128, 1026", "16, 128, 1026", R"("kernel": 5, "padding": 2)"),
+                          pool("four", "16, 128, 516", "16, 128, 513", R"("kernel": 4)")}) {
+    INFO(c.name);
+    const Program p = of(c);
+    const Planned full = make_plan(p, p.graph, target);
+    REQUIRE(full.plan);
+    REQUIRE(full.plan->kernels.size() == 1);
+    CHECK_FALSE(std::get<std::shared_ptr<const RegionPlan>>(full.plan->kernels[0].body)->windows.empty());
     const GateResult g = emulation_gate(p, *full.plan, target, find_host_compiler(), 7);
     INFO(g.text);
     CHECK(g.kind == GateResult::Kind::kPassed);

@@ -44,6 +44,7 @@ struct RegionInstr {
   Affine index;               ///< kIndex: the number; kLoad: element offset; kBranch: the then side is taken if index < bound
   int access = -1;            ///< kLoad
   bool vector = false;        ///< kLoad: `width` consecutive elements, aligned, read at once before the lanes' code
+  int window = -1, place = 0; ///< kLoad: the plan's window that has the element, and lane 0's number in it
   int64_t bound = 0;          ///< kBranch
   bool uniform = true;        ///< kBranch: the same side for all lanes
   MapFn fn = MapFn::kAdd;     ///< kMap
@@ -79,7 +80,11 @@ struct RegionKept {
   std::vector<std::pair<int, int>> places;   ///< (pass, the value there), ascending; the first computes it
 };
 
-struct RegionAccess { int buffer = -1; DType dtype = DType::kF32; bool written = false; bool tf32 = false; };
+/// span: its elements, if they lie without gaps, else 0.
+struct RegionAccess { int buffer = -1; DType dtype = DType::kF32; bool written = false; bool tf32 = false; int64_t span = 0; };
+
+/// Neighbouring vectors of a tensor that several of a thread's loads read parts of: loaded once, as far as the tensor goes.
+struct RegionWindow { int access = -1; Affine first; int vectors = 0; };
 
 struct RegionPlan {
   enum class Shape : uint8_t {
@@ -100,6 +105,7 @@ struct RegionPlan {
   bool uneven = false;
   Affine head;                          ///< of a row: 0 to width - 1
   std::vector<RegionPass> passes;
+  std::vector<RegionWindow> windows = {};   ///< kPointwise
   int64_t rows = 1;                     ///< product of the outer extents
   int64_t length = 1;                   ///< product of the inner extents
   int chunk = -1;                       ///< outer variable that cuts the inner dimension into chunks of chunk_length elements; -1: none

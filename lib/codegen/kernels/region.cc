@@ -293,6 +293,9 @@ class RegionEmitter {
         case Kind::kLoad:
           if (auto e = edges_.find({i.access, i.index}); at_edges_ && e != edges_.end() && &code == held_code_)
             line("const mo::real v{} = mo::load(e{}[k]);", i.result, e->second);
+          else if (i.window >= 0)
+            line("const mo::real v{0} = s{1}[(i{2} + {3}) / {4}][(i{2} + {3}) % {4}];", i.result, i.window, p_.lane, number(i.place),
+                 p_.width);
           else if (i.vector && !at_edges_) line("const mo::real v{} = x{}[i{}];", i.result, i.result, p_.lane);
           else if (auto h = held_.find({i.access, i.index}); h != held_.end() && &code == held_code_ && !at_edges_)
             line("const mo::real v{} = {};", i.result,
@@ -408,8 +411,22 @@ class RegionEmitter {
     open(fmt::format("for ({} row = {} * blockDim.x + threadIdx.x; row < {}; row += {} * blockDim.x)", type_, block(), number(p_.rows),
                      blocks()));
     outer_vars(used);
+    load_windows();
     body(passes_[0].body, passes_[0].stores, {}, false);
     close();
+  }
+
+  void load_windows() {
+    for (size_t w = 0; w < p_.windows.size(); w++) {
+      const RegionWindow& window = p_.windows[w];
+      line("mo::real s{}[{}][{}];", w, window.vectors, p_.width);
+      for (int v = 0; v < window.vectors; v++) {
+        Affine at = window.first;
+        at.constant += int64_t{v} * p_.width;
+        line("mo::load_within(s{}[{}], p{}, {}, {});", w, v, window.access, text(at),
+             number(p_.accesses[static_cast<size_t>(window.access)].span));
+      }
+    }
   }
 
   void outer_vars(std::set<int> used) {

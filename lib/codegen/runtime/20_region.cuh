@@ -45,6 +45,12 @@ template <int N, class S> MO_FN void load_vector(real (&to)[N], const S* from, i
 #pragma unroll
   for (int i = 0; i < N; i++) to[i] = i < valid ? load(from[i]) : constant(0.0f);
 }
+/// N elements of a tensor of `size`, as far as there are so many; the rest of `to` is 0. offset: a multiple of N, over `size` before the tensor.
+template <int N, class S, class I> MO_FN void load_within(real (&to)[N], const S* from, I offset, I size) {
+  if (offset < size) return load_vector(to, from + offset, size - offset < static_cast<I>(N) ? static_cast<int>(size - offset) : N);
+#pragma unroll
+  for (int i = 0; i < N; i++) to[i] = constant(0.0f);
+}
 template <int N, class S> MO_FN void store_vector(S* to, const real (&from)[N], int valid) {
   if (valid >= N) return store_vector(to, from);
 #pragma unroll

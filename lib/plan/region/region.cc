@@ -8,6 +8,7 @@
 
 #include "mirage/support/round.h"
 #include "plan/region/region_kept.h"
+#include "plan/region/region_windows.h"
 
 namespace mirage {
 namespace {
@@ -202,7 +203,14 @@ struct Vectorizer {
     const int bytes = dtype_bytes(p.accesses[static_cast<size_t>(access)].dtype) * p.width;
     if (vector) cost += share * std::max(1, bytes / 16) / p.width, vectors++;
     else if (p.width > 1 && !table.on_lane(a)) cost += share / p.width;
-    else cost += share * (p.width > 1 ? 1.3 : 1.0);
+    else cost += share * (p.width > 1 ? 1.3 : 1.0) * (p.windows.empty() ? 1.0 : std::max(1.0, bytes / 8.0));   // sectors, a few bytes each
+  }
+  void windows() {
+    find_windows(p, table);
+    for (const RegionWindow& w : p.windows) {
+      const int bytes = dtype_bytes(p.accesses[static_cast<size_t>(w.access)].dtype) * p.width;
+      cost += 1.0 * w.vectors * std::max(1, bytes / 16) / p.width, vectors += w.vectors;
+    }
   }
   void uniform(RegionInstr& i) const {
     i.uniform = !table.on_lane(i.index);
@@ -214,7 +222,7 @@ struct Vectorizer {
   }
   void code(std::vector<RegionInstr>& body, bool vectors, double share) {
     for (RegionInstr& i : body) {
-      if (i.kind == Kind::kLoad) {
+      if (i.kind == Kind::kLoad && i.window < 0) {
         i.vector = vectors && is_vector(i.index);
         count(i.index, i.access, i.vector, share);
       }
@@ -232,6 +240,7 @@ struct Vectorizer {
   }
   void run() {
     const bool lanes_in_row = p.shape == RegionPlan::Shape::kColumn;
+    windows();
     for (RegionPass& pass : p.passes) {
       code(pass.body, true, 1);
       stores(pass.stores, 1);

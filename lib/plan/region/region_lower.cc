@@ -302,8 +302,9 @@ class Lowering {
         if (plan_.accesses[i].written != written) failed_ = true;   // a kernel never reads what it writes
         return static_cast<int>(i);
       }
-    plan_.accesses.push_back(
-        {buffer, c_.buffers[static_cast<size_t>(buffer)].dtype, written, c_.buffers[static_cast<size_t>(buffer)].tf32});
+    const Buffer& b = c_.buffers[static_cast<size_t>(buffer)];
+    const bool dense = b.bytes() == b.dims.elements() * dtype_bytes(b.dtype);
+    plan_.accesses.push_back({buffer, b.dtype, written, b.tf32, dense ? b.dims.elements() : 0});
     return static_cast<int>(plan_.accesses.size()) - 1;
   }
 

@@ -27,7 +27,8 @@ void statements(std::string& out, const RegionPlan& p, const std::vector<RegionI
       case RegionInstr::Kind::kIndex: out += fmt::format("index {}\n", text(i.index)); break;
       case RegionInstr::Kind::kLoad:
         out +=
-            fmt::format("{} b{}[{}]\n", i.vector ? "load_vector" : "load", p.accesses[static_cast<size_t>(i.access)].buffer, text(i.index));
+            fmt::format("{} b{}[{}]\n", i.vector ? "load_vector" : i.window >= 0 ? fmt::format("of window {}:", i.window) : "load",
+                        p.accesses[static_cast<size_t>(i.access)].buffer, text(i.index));
         break;
       case RegionInstr::Kind::kMap:
         out += map_info(i.fn).name;
@@ -75,6 +76,9 @@ std::string print(const RegionPlan& p, const std::string& name) {
     if (var.kind == IndexVar::Kind::kLoaded) out += fmt::format(" = index at {} of access {}", text(var.arg), var.access);
     out += "\n";
   }
+  for (size_t w = 0; w < p.windows.size(); w++)
+    out += fmt::format("  window {}: {} vectors from b{}[{}]\n", w, p.windows[w].vectors,
+                       p.accesses[static_cast<size_t>(p.windows[w].access)].buffer, text(p.windows[w].first));
   for (int k = 0; k < p.kept; k++) {
     out += "  kept";
     for (const auto& [pass, value] : p.again[static_cast<size_t>(k)].places) out += fmt::format(" v{} of pass {}", value, pass);

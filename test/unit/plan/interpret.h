@@ -112,12 +112,23 @@ class Interpreter {
     return at;
   }
 
+  /// That the emitted code finds the element where its window has it.
+  void check_window(const RegionInstr& i) {
+    const RegionWindow& w = p_->windows[static_cast<size_t>(i.window)];
+    const int64_t first = eval(w.first), in = i.place + lane_of_vector_;
+    const Buffer& b = plan_.buffers[static_cast<size_t>(p_->accesses[static_cast<size_t>(i.access)].buffer)];
+    if (w.access != i.access || first % p_->width || eval(i.index) != first + in || in < 0 || in >= int64_t{w.vectors} * p_->width ||
+        p_->accesses[static_cast<size_t>(i.access)].span * dtype_bytes(b.dtype) != b.bytes())
+      throw std::string("a window does not have an element");
+  }
+
   void code(const std::vector<RegionInstr>& list) {
     for (const RegionInstr& i : list) {
       switch (i.kind) {
         case RegionInstr::Kind::kConst: value(i.result) = i.constant; break;
         case RegionInstr::Kind::kIndex: value(i.result) = static_cast<double>(eval(i.index)); break;
         case RegionInstr::Kind::kLoad:
+          if (i.window >= 0) check_window(i);
           value(i.result) = read(p_->accesses[static_cast<size_t>(i.access)].buffer, offset(i.index, i.access, i.vector));
           break;
         case RegionInstr::Kind::kMap: {

@@ -210,6 +210,31 @@ TEST_CASE("reductions over several axes are one reduction") {
   CHECK(region(plan, 0).rows == 32);
 }
 
+TEST_CASE("neighbours that a thread's elements have in common are loaded once") {
+  // windows of eight along lines of 256, padded by four elements in front and by four behind; then taps that lie far apart
+  for (int64_t apart : {1, 128}) {
+    Sketch s;
+    const ValueId x = s.input(DType::kBF16, {600, 256}), one = s.b.add(Reshape{{1, 1}}, {s.b.constant(0)}),
+                  zeros = s.b.add(Repeat{0, 600}, {s.b.add(Repeat{1, apart * 4}, {one})});
+    const ValueId padded = s.b.add(Concat{1}, {zeros, x, zeros});
+    const int64_t places = 256 + apart;
+    ValueId sum = -1;
+    for (int64_t tap = 0; tap < 8; tap++) {
+      const ValueId next = s.b.add(Slice{1, tap * apart, tap * apart + places, 1}, {padded});
+      sum = sum < 0 ? next : s.b.map(MapFn::kAdd, {sum, next});
+    }
+    s.output(sum, DType::kBF16);
+    const Program p = s.finish();
+    const Plan plan = plan_of(p);
+    INFO(print(plan));
+    REQUIRE(plan.kernels.size() == 1);
+    const RegionPlan& r = region(plan, 0);
+    CHECK(r.windows.size() == (apart == 1 ? 1 : 0));
+    if (apart == 1) CHECK(r.windows[0].vectors * r.width <= 16);
+    CHECK(disagreement(p, plan, 6) == "");
+  }
+}
+
 TEST_CASE("rows that lie beside each other are walked by a thread each") {
   // windows of 5 x 5 that do not overlap, of lines that end behind the last one; and rows of as many elements that lie apart
   for (bool windows : {true, false}) {
