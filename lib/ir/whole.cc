@@ -88,8 +88,8 @@ Whole whole(const Graph& body, std::span<const Dims> operands) {
   return w;
 }
 
-Cuts cuts(const Graph& body, const std::vector<std::vector<int>>& index_of) {
-  Cuts out;
+IndexCuts cuts(const Graph& body, const std::vector<std::vector<int>>& index_of) {
+  IndexCuts out;
   std::vector<bool> known;
   for (const auto& of : index_of) for (int i : of) known.resize(std::max(known.size(), at(i + 1)), false);
   out.of.resize(known.size());

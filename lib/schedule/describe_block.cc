@@ -52,7 +52,7 @@ class BlockDescriber {
 
   // ---- axes
   void axes() {
-    const Cuts all = cuts(g(), w_.p.index_of);
+    const IndexCuts all = cuts(g(), w_.p.index_of);
     if (!all.reason.empty()) throw Undescribed{all.reason};
     std::vector<AxisId> loop;
     for (int a = -1; a < 3; a++) {   // in the order of the grid: what is erased has it so

@@ -27,7 +27,7 @@ struct Whole {
 Whole whole(const Graph& body, std::span<const Dims> operands);
 
 /// Per index, as the body's inputs are cut (index_of: Whole's); or why not: one is cut in two ways.
-struct Cuts { std::vector<IndexCut> of; std::string reason; };
-Cuts cuts(const Graph& body, const std::vector<std::vector<int>>& index_of);
+struct IndexCuts { std::vector<IndexCut> of; std::string reason; };
+IndexCuts cuts(const Graph& body, const std::vector<std::vector<int>>& index_of);
 
 }  // namespace mirage

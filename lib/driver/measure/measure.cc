@@ -86,7 +86,7 @@ size_t straightforward_case(const std::vector<MeasureCase>& cases) {
   return cases.size();
 }
 
-Look look_of(const ProcessResult& r) {
+Samples look_of(const ProcessResult& r) {
   if (!r.started) return {false, r.output, {}, {}};
   if (r.timed_out) return {false, "it did not end in time", {}, {}};
   if (r.signal) return {false, fmt::format("it ended by signal {}", r.signal), {}, {}};
@@ -101,7 +101,7 @@ Look look_of(const ProcessResult& r) {
                               j.contains("bits_equal") && j["bits_equal"] == true, j.contains("canaries_ok") && j["canaries_ok"] == true)
                 : fmt::format("exit code {}: {}", r.exit_code, r.output.substr(0, 200)),
             {}, {}};
-  Look look{true, "", samples(j, "cold_samples_us"), samples(j, "warm_samples_us")};
+  Samples look{true, "", samples(j, "cold_samples_us"), samples(j, "warm_samples_us")};
   // no time is not a short one
   if (look.cold.empty() || look.warm.empty()) return {false, "it was not timed: " + r.output.substr(0, 200), {}, {}};
   return look;
@@ -147,12 +147,12 @@ std::vector<MeasureCase> measure_cases(const Choices& choices, const Plan& strai
 }
 
 Measurement run_measurement(const std::vector<MeasureCase>& cases, bool warm, const MeasureLimits& limits,
-                            const std::function<Look(size_t, int)>& look, const std::function<double()>& seconds) {
+                            const std::function<Samples(size_t, int)>& look, const std::function<double()>& seconds) {
   Measurement m;
   for (const MeasureCase& c : cases) m.rows.push_back({c.what, c.plan.predicted_us, false, "not timed", {}, {}, 0, 0});
   const auto take = [&](size_t i, int round) {
     MeasureRow& row = m.rows[i];
-    const Look l = look(i, round);
+    const Samples l = look(i, round);
     row.ok = l.ok;
     row.reason = l.reason;
     row.cold.insert(row.cold.end(), l.cold.begin(), l.cold.end());
@@ -243,7 +243,7 @@ Measurement measure_cases_on_device(const std::vector<MeasureCase>& cases, const
           fs::copy_file(folder.of(i) + "/" + name + "_check", folder.of(k) + "/" + name + "_check", error);
       break;
     }
-  const auto look = [&](size_t i, int round) -> Look {
+  const auto look = [&](size_t i, int round) -> Samples {
     if (!built[i].empty()) return {false, "it was not built: " + built[i], {}, {}};
     if (!no_check.empty()) return {false, no_check, {}, {}};
     std::vector<std::string> argv = {"./" + name + "_check", "--json", "--seed", std::to_string(1 + round)};

@@ -69,8 +69,8 @@ Measurement measure_cases_on_device(const std::vector<MeasureCase>&, const Measu
 
 /// The part of that which decides, apart from processes: `look(case, round)` runs one case (round 0: the first, quick look; 1...: a new
 /// seed each) and returns its samples or why it failed.
-struct Look { bool ok = false; std::string reason; std::vector<double> cold, warm; };
-Measurement run_measurement(const std::vector<MeasureCase>&, bool warm, const MeasureLimits&, const std::function<Look(size_t, int)>& look,
-                            const std::function<double()>& seconds);
+struct Samples { bool ok = false; std::string reason; std::vector<double> cold, warm; };
+Measurement run_measurement(const std::vector<MeasureCase>&, bool warm, const MeasureLimits&,
+                            const std::function<Samples(size_t, int)>& look, const std::function<double()>& seconds);
 
 }  // namespace mirage

@@ -22,7 +22,7 @@ std::vector<MeasureCase> cases(size_t n) {
   return out;
 }
 
-Look timed(double us) { return {true, "", {us, us * 1.01, us * 0.99}, {us * 0.5}}; }
+Samples timed(double us) { return {true, "", {us, us * 1.01, us * 0.99}, {us * 0.5}}; }
 double no_time() { return 0; }
 
 }  // namespace
@@ -49,8 +49,8 @@ TEST_CASE("the fastest of the finalists wins, timed afresh") {
 
 TEST_CASE("a wrong result never wins and is reported, whenever it shows") {
   const Measurement m = run_measurement(cases(4), false, {}, [&](size_t i, int round) {
-    if (i == 0) return Look{false, "its result is wrong", {}, {}};
-    if (i == 1 && round == 2) return Look{false, "bits differ", {}, {}};
+    if (i == 0) return Samples{false, "its result is wrong", {}, {}};
+    if (i == 1 && round == 2) return Samples{false, "bits differ", {}, {}};
     return timed(i == 1 ? 5 : 5.1);
   }, no_time);
   REQUIRE(!m.order.empty());
@@ -95,7 +95,7 @@ TEST_CASE("warm judges by warm samples") {
   const Measurement m = run_measurement(
       cases(2), true, {},
       [&](size_t i, int) {
-        return i == 0 ? Look{true, "", {5}, {4}} : Look{true, "", {6}, {3}};
+        return i == 0 ? Samples{true, "", {5}, {4}} : Samples{true, "", {6}, {3}};
       },
       no_time);
   REQUIRE(!m.order.empty());
