@@ -20,9 +20,6 @@
 
 namespace mirage::test {
 
-/// Whether everything is wanted, whatever time it takes.
-inline bool is_full() { return std::getenv("MIRAGE_FULL") != nullptr; }
-
 inline Program program_of(const std::string& text, const std::string& name) {
   auto p = parse_spec({name, text});
   if (!p) {

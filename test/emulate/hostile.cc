@@ -14,6 +14,8 @@ using namespace mirage::test;
 
 namespace {
 
+bool is_full() { return std::getenv("MIRAGE_FULL") != nullptr; }
+
 double ordinary(const TensorInfo& t, size_t input, int64_t e, uint64_t seed) {
   Rng rng(hash_combine(hash_combine(seed, input + 1), static_cast<uint64_t>(e)));
   if (t.type.dtype == DType::kBool) return static_cast<double>(rng.below(2));

@@ -4,9 +4,8 @@
 
 namespace mirage::test {
 
-/// All cases in the field and in floats, a third of them (all where MIRAGE_FULL is set) in large floats. names: for messages; none:
-/// numbers. least: of the elements of results, the share that must have been compared; in the field only if field_compares (functions
-/// that a field knows nothing of leave elements out).
+/// All cases in the field, in floats and in large floats. names: for messages; none: numbers. least: of the elements of results, the share
+/// that must have been compared; in the field only if field_compares (functions that a field knows nothing of leave elements out).
 inline void check_emulations(const std::vector<EmulationCase>& cases, const std::vector<std::string>& names, const std::string& compiler,
                              double least, bool field_compares) {
   std::vector<const EmulationCase*> all;
@@ -17,8 +16,6 @@ inline void check_emulations(const std::vector<EmulationCase>& cases, const std:
   REQUIRE((names.empty() || names.size() == cases.size()));
   for (size_t i = 0; i < cases.size(); i++)
     for (EmulationMode m : {EmulationMode::kField, EmulationMode::kFloat, EmulationMode::kLarge}) {
-      // how a program bears large numbers hardly depends on how its kernels are divided
-      if (m == EmulationMode::kLarge && i % 3 != 0 && !is_full()) continue;
       const EmulationOutcome o = run_emulation(cases[i], lib.path, m, 1);
       INFO((names.empty() ? std::to_string(i) : names[i]) << ", " << mode_name(m) << ": " << o.reason);
       CHECK(o.ok);

@@ -11,6 +11,8 @@ using namespace mirage::test;
 
 namespace {
 
+bool is_full() { return std::getenv("MIRAGE_FULL") != nullptr; }
+
 /// gqa_b16 beside gqa: the same program over more matrices, most of a minute for nothing new in the quick subset.
 bool is_batch_sibling(const std::string& file) {
   const std::string stem = std::filesystem::path(file).stem(), digits = "0123456789";

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <mutex>
 
 #include "mirage/support/hash.h"
 
@@ -107,10 +106,8 @@ double coarsest_roundoff(const Program& p) {
   return p.numerics.tf32 && contracts ? std::max(u, 0x1p-11) : u;   // TF32 has float16's mantissa
 }
 
-namespace {
-
-std::vector<RoundingSpread> drawn_spread(const Program& p, const std::vector<Tensor<double>>& inputs,
-                                         const std::vector<Tensor<double>>& want, uint64_t seed) {
+std::vector<RoundingSpread> rounding_spread(const Program& p, const std::vector<Tensor<double>>& inputs,
+                                            const std::vector<Tensor<double>>& want, uint64_t seed) {
   std::vector<RoundingSpread> out(want.size());
   for (size_t r = 0; r < want.size(); r++) out[r].each.assign(want[r].data.size(), 0);
   for (int draw = 0; draw < kRoundings; draw++) {
@@ -132,33 +129,6 @@ std::vector<RoundingSpread> drawn_spread(const Program& p, const std::vector<Ten
     out[r].mean = finite == 0 ? 0 : std::sqrt(sum / static_cast<double>(finite));
   }
   return out;
-}
-
-/// All that a spread depends on (`want` follows from it).
-uint64_t spread_key(const Program& p, const std::vector<Tensor<double>>& inputs, uint64_t seed) {
-  uint64_t key = hash_text(print(p.graph), hash_combine(seed, p.numerics.tf32));
-  for (const std::vector<TensorInfo>* list : {&p.inputs, &p.outputs})
-    for (const TensorInfo& t : *list) key = hash_combine(key, static_cast<uint64_t>(t.type.dtype));
-  for (const DType kept : p.kept) key = hash_combine(key, static_cast<uint64_t>(kept));
-  for (const Tensor<double>& t : inputs) key = hash_bytes(t.data.data(), t.data.size() * sizeof(double), key);
-  return key;
-}
-
-}  // namespace
-
-std::vector<RoundingSpread> rounding_spread(const Program& p, const std::vector<Tensor<double>>& inputs,
-                                            const std::vector<Tensor<double>>& want, uint64_t seed) {
-  // The plans of one program are judged one after another, at the same inputs.
-  static std::mutex mutex;
-  static uint64_t last_key = 0;
-  static std::vector<RoundingSpread> last;
-  const uint64_t key = spread_key(p, inputs, seed);
-  const std::lock_guard lock(mutex);
-  if (last.empty() || key != last_key) {
-    last = drawn_spread(p, inputs, want, seed);
-    last_key = key;
-  }
-  return last;
 }
 
 }  // namespace mirage
