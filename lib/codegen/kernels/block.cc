@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "codegen/kernels/cuda_text.h"
+#include "codegen/kernels/tile_elements.h"
 #include "mirage/codegen/module.h"
 #include "mirage/ir/walk.h"
 #include "mirage/plan/block_plan.h"
@@ -18,14 +19,12 @@
 namespace mirage::schedule {
 namespace {
 
-using Index3 = std::array<std::string, 3>;
-
 size_t at(int i) { return static_cast<size_t>(i); }
 
 class BlockEmitter {
  public:
-  BlockEmitter(const KernelProgram& p, const Derived& d) : p_(p), d_(d), g_(p.body), phase_(phases(p.body)), tiles_(p.sections.size()) {
-    narrow_ = std::all_of(p.results.begin(), p.results.end(), [](const Param& x) { return dtype_bytes(x.dtype) == 2; });
+  BlockEmitter(const KernelProgram& p, const Derived& d)
+      : p_(p), d_(d), g_(p.body), phase_(phases(p.body)), elements_(p, d), tiles_(p.sections.size()) {
     divide_stages();
     for (const Stage& s : p.stages) name_tiles(s);
   }
@@ -68,7 +67,6 @@ class BlockEmitter {
       const Stage& s = p_.stages[at(i.stage)];
       (loop_ || !after_.empty() || s.kind == Stage::Kind::kStore ? after_ : before_).push_back(&s);
     }
-    for (const Stage& s : p_.stages) if (s.to >= 0) maker_.emplace(s.to, &s);
     for (const Axis& a : p_.axes) if (a.kind == AxisKind::kWarp) warps_ = a.extent;
     for (const Stage* s : inside_) if (makes<Running>(*s) && place(s->to).section < 0) running_ = s;
     for (const Split& s : p_.splits) if (s.reduced) chunks_ = chunks(s), rotated_ = s.rotated;
@@ -137,20 +135,20 @@ class BlockEmitter {
       if (s.kind == Stage::Kind::kFold || is_move(p_, d_, s)) {
         if (place(x).section < 0) tiles_[at(home)].is_sum = true, tiles_[at(home)].value = place(x).value;
       } else if (s.unit == UnitId::kSyncTf32 && place(x).section >= 0 && place(x).dtype == DType::kF32) {   // made for the unit
-        const Stage& made = *maker_.at(x);
+        const Stage& made = *elements_.maker(x);
         if (made.kind == Stage::Kind::kCompute && !makes<Running>(made)) tiles_[at(home)].tf32 = true;
       }
     }
   }
   const Tile& tile(int section) const { return tiles_[at(section)]; }
   int section_of(const Stage& s) const { return d_.home[at(s.to)]; }
-  std::string name(int section) const { return p_.sections[at(section)].name.substr(1); }
+  std::string name(int section) const { return elements_.name(section); }
   std::string name(const Stage& s) const { return name(section_of(s)); }
   int64_t copies(int section) const { return p_.sections[at(section)].owners; }
   /// With its padding.
   Extent3 padded(int section) const {
     const Place& x = *tile(section).place;
-    const int64_t batches = extent(tile(section).value)[0], length = x.box.back(), lines = x.box[x.box.size() - 2] / batches;
+    const int64_t batches = elements_.extent(tile(section).value)[0], length = x.box.back(), lines = x.box[x.box.size() - 2] / batches;
     return x.columns ? Extent3{batches, length, lines} : Extent3{batches, lines, length};
   }
   static int64_t pitch(const Place& x) { return x.pitch ? x.pitch / dtype_bytes(x.dtype) : x.box.back(); }
@@ -185,21 +183,6 @@ class BlockEmitter {
   }
 
   // ---- values as matrices: what of a tile there is, and where it begins
-  int64_t tile_of(IndexId i) const {
-    const Split* s = i < 0 ? nullptr : p_.split_of(i);
-    return i < 0 ? 1 : s ? s->tile : p_.indices[at(i)].extent;
-  }
-  Dims tile_dims(ValueId v) const {
-    Dims out = g_.dims(v);
-    for (int d = 0; d < out.rank(); d++) out[d] = tile_of(p_.index_of[at(v)][at(d)]);
-    return out;
-  }
-  Extent3 extent(ValueId v) const {
-    const Dims dims = tile_dims(v);
-    Extent3 out{1, 1, 1};
-    for (int k = 0; k < 3; k++) if (const int d = dim_of(dims, k); d >= 0) out[at(k)] = dims[d];
-    return out;
-  }
   /// Whether a tile of it may have fewer elements than the others, or none.
   bool is_ragged(const Split& s) const {
     const int64_t parts = s.reduced && p_.axes[at(s.over[0])].kind == AxisKind::kGrid ? chunks(s) * p_.axes[at(s.over[0])].extent : 1;
@@ -230,11 +213,11 @@ class BlockEmitter {
   }
   /// How many elements of value v there are along b, r or c.
   std::string existing(ValueId v, int k) const {
-    const int d = dim_of(tile_dims(v), k);
+    const int d = dim_of(elements_.tile_dims(v), k);
     const IndexId i = d < 0 ? -1 : p_.index_of[at(v)][at(d)];
     const Split* s = i < 0 ? nullptr : p_.split_of(i);
     const bool is_whole = s && s->reduced && (phase_[at(v)] != Phase::kLoop || g_.def_form<Accum>(v));   // its first tile was
-    return s && is_ragged(*s) && !is_whole ? left(*s) : std::to_string(tile_of(i));
+    return s && is_ragged(*s) && !is_whole ? left(*s) : std::to_string(elements_.tile_of(i));
   }
   void declare_block() {
     std::vector<const Axis*> grid;
@@ -283,7 +266,7 @@ class BlockEmitter {
     const ValueId v = place(s.to).value;
     const int param = g_.def_form<Input>(v)->param;
     const Param& a = p_.params[at(param)];
-    const Dims dims = tile_dims(v);
+    const Dims dims = elements_.tile_dims(v);
     const Lines l = lines_of(a, fmt::format("(const {}*)in{}", cuda_type(a.dtype), param), starts(p_.index_of[at(v)]), dims);
     const char* team = warps_ > 1 && is_inside(s) ? "32" : "kThreads";
     const int64_t unit = copied_together(s, a, dims);
@@ -294,85 +277,6 @@ class BlockEmitter {
     else
       line("load_tile<{}, {}>({}, {}, {}, {}, {}, {}, {});", team, unit, dst, l.from, l.stride[0], l.stride[at(across)], existing(v, 0),
            existing(v, across), existing(v, along));
-  }
-
-  // ---- expressions: maps evaluated at (b, r, c); leaves are tiles and constants
-  /// Which tile each value that the stage reads is in. What has none is evaluated from what its own stage reads.
-  std::map<ValueId, int> leaves_of(const Stage& s) const {
-    std::map<ValueId, int> out;
-    std::vector<PlaceId> left = s.reads, seen;
-    while (!left.empty()) {
-      const PlaceId x = left.back();
-      left.pop_back();
-      if (std::find(seen.begin(), seen.end(), x) != seen.end()) continue;
-      seen.push_back(x);
-      const auto made = maker_.find(x);
-      if (d_.home[at(x)] >= 0) out.emplace(place(x).value, d_.home[at(x)]);
-      else if (made != maker_.end()) left.insert(left.end(), made->second->reads.begin(), made->second->reads.end());
-    }
-    return out;
-  }
-  using Known = std::map<std::pair<ValueId, std::string>, std::string>;
-  struct Region {
-    std::map<ValueId, int> leaves;
-    Known known = {};
-    std::string statements = {}, result = {};
-  };
-  Region region(const Stage& s, ValueId v, const Index3& index, Known known = {}) const {
-    Region r{leaves_of(s), std::move(known)};
-    r.result = element(v, index, r);
-    return r;
-  }
-  bool swaps(const Transpose& t, ValueId v) const {
-    const int rank = g_.dims(v).rank();
-    return rank >= 2 && t.perm[at(rank - 1)] != rank - 1;
-  }
-  std::string element(ValueId v, const Index3& index, Region& r) const {
-    Index3 i = index;
-    const Extent3 e = extent(v);
-    for (size_t k = 0; k < 3; k++) if (e[k] == 1) i[k] = "0";
-    const std::string where = i[0] + ", " + i[1] + ", " + i[2];
-    if (auto it = r.known.find({v, where}); it != r.known.end()) return it->second;
-    std::string text;
-    if (const auto leaf = r.leaves.find(v); leaf != r.leaves.end())
-      text = fmt::format("t{}.read({}, {})", name(leaf->second), i[2] == "0" ? "Width<1>()" : "w", where);
-    else if (const auto* c = g_.def_form<Const>(v)) return CudaText().constant(c->value);
-    else if (const auto* t = g_.def_form<Transpose>(v)) {
-      if (swaps(*t, v)) std::swap(i[1], i[2]);
-      return element(g_.def(v).operands[0], i, r);
-    } else {
-      text = map(v, i, r);
-    }
-    const std::string own = fmt::format("v{}{}", v, r.known.empty() ? "" : "_" + std::to_string(r.known.size()));
-    r.statements += fmt::format("const auto {} = {}; ", own, text);
-    r.known[{v, where}] = own;
-    return own;
-  }
-  std::string map(ValueId v, const Index3& i, Region& r) const {
-    const auto* m = g_.def_form<Map>(v);
-    MIRAGE_ASSERT(m) << "no element text for " << form_name(g_.def(v).op);
-    std::vector<std::string> operands;
-    for (ValueId o : g_.def(v).operands) operands.push_back(element(o, i, r));
-    if (m->fn != MapFn::kDiv) return map_text(m->fn, operands);
-    const ValueId by = g_.def(v).operands[1];
-    DivisorText y{operands[1], std::nullopt, "", extent(by) != extent(v)};
-    if (const auto* c = g_.def_form<Const>(by)) y.constant = c->value;
-    const auto* root = r.leaves.count(by) ? nullptr : g_.def_form<Map>(by);
-    if (narrow_ && root && root->fn == MapFn::kSqrt) y.root_of = element(g_.def(by).operands[0], i, r);
-    return quotient_text(operands[0], y, narrow_);
-  }
-  std::string lambda(const Stage& s, ValueId v) const {
-    const Region r = region(s, v, {"b", "r", "c"});
-    return fmt::format("[&](auto w, int b, int r, int c) {{ (void)w, (void)b, (void)r, (void)c; {}return {}; }}", r.statements, r.result);
-  }
-  /// Whether evaluating v reads a tile through a transpose, where neighbours along c are no neighbours in the tile: no packs then.
-  bool is_turned(const Stage& s, ValueId v) const {
-    const std::map<ValueId, int> leaves = leaves_of(s);
-    return find_below(g_, v, [&](ValueId x) {
-      if (leaves.count(x)) return Look::kPast;
-      const auto* t = g_.def_form<Transpose>(x);
-      return t && swaps(*t, x) ? Look::kFound : Look::kInto;
-    });
   }
 
   // ---- sums: a product or a reduction in registers, then in a tile
@@ -386,7 +290,7 @@ class BlockEmitter {
   Operand operand(const Stage& s, ValueId product, size_t side) const {
     Operand out;
     ValueId v = g_.def(product).operands[side];
-    for (const Transpose* t; (t = g_.def_form<Transpose>(v)) != nullptr; v = g_.def(v).operands[0]) out.is_turned ^= swaps(*t, v);
+    for (const Transpose* t; (t = g_.def_form<Transpose>(v)) != nullptr; v = g_.def(v).operands[0]) out.is_turned ^= elements_.swaps(*t, v);
     for (PlaceId x : s.reads) if (place(x).value == v && d_.home[at(x)] >= 0) out.name = name(d_.home[at(x)]);
     MIRAGE_ASSERT(!out.name.empty()) << "a product of what no place has";
     return out;
@@ -421,13 +325,13 @@ class BlockEmitter {
   ValueId summed(const Stage& s) const { return g_.def(sum_of(s)).operands[0]; }
   /// The reduced one of b, r and c.
   int along(const Stage& s) const {
-    const Dims dims = tile_dims(summed(s));
+    const Dims dims = elements_.tile_dims(summed(s));
     for (int k = 0; k < 3; k++) if (dim_of(dims, k) == g_.def_form<Reduce>(sum_of(s))->dim) return k;
     return 2;
   }
   /// The result number `out` as (b, r, c) of what remains, with the reduced index given.
   Index3 result_index(const Stage& s, const std::string& reduced) const {
-    const Extent3 e = extent(summed(s));
+    const Extent3 e = elements_.extent(summed(s));
     const size_t k = at(along(s)), inner = k == 2 ? 1 : 2, outer = k == 0 ? 1 : 0;
     Index3 i;
     i[k] = reduced;
@@ -436,7 +340,7 @@ class BlockEmitter {
     return i;
   }
   int64_t results(const Stage& s) const {
-    const Extent3 e = extent(summed(s));
+    const Extent3 e = elements_.extent(summed(s));
     return e[0] * e[1] * e[2] / e[at(along(s))];
   }
   std::string reduce_type(const Stage& s) const {
@@ -444,8 +348,8 @@ class BlockEmitter {
   }
   void reduce_add(const Stage& s) {
     const ValueId v = summed(s);
-    const bool is_wide = along(s) == 2 && extent(v)[2] % 8 == 0 && !is_turned(s, v);
-    const Region r = region(s, v, result_index(s, "k"));
+    const bool is_wide = along(s) == 2 && elements_.extent(v)[2] % 8 == 0 && !elements_.is_turned(s, v);
+    const TileElements::Text r = elements_.text(s, v, result_index(s, "k"));
     line("acc{}.add<{}>({}, {}, [&](auto w, int out, int k) {{ (void)w, (void)out, (void)k; {}return {}; }});", name(s), is_wide ? 8 : 1,
          results(s), existing(v, along(s)), r.statements, r.result);
   }
@@ -495,9 +399,10 @@ class BlockEmitter {
   void softmax_add(const Stage& s) {
     const Stage& maximum = inside<Reduce>();
     const ValueId scores = place(inside<MatMul>().to).value;
-    const Extent3 e = extent(scores);
+    const Extent3 e = elements_.extent(scores);
     const std::string where = fmt::format("0, {}, {}", e[1] == 1 ? "0" : "r", e[2] == 1 ? "0" : "c");
-    const Region r = region(maximum, g_.def(place(maximum.to).value).operands[0], {"0", "r", "c"}, {{{scores, where}, "s"}});
+    const TileElements::Text r =
+        elements_.text(maximum, g_.def(place(maximum.to).value).operands[0], {"0", "r", "c"}, {{{scores, where}, "s"}});
     std::string index = "(void)r, (void)c; ";
     // Rows of the padding evaluate like the last one: what a region reads has no more rows.
     if (padded(section_of(s))[1] > e[1] && e[1] > 1) index += fmt::format("r = r < {0} ? r : {0} - 1; ", e[1]);
@@ -543,7 +448,7 @@ class BlockEmitter {
   }
   /// Every thread computes elements of v, and puts them or what they grow to into a tile.
   void elementwise(const Stage& s, ValueId v) {
-    const std::string left = fmt::format("{}, {}, {}", existing(v, 0), existing(v, 1), existing(v, 2)), text = lambda(s, v);
+    const std::string left = fmt::format("{}, {}, {}", existing(v, 0), existing(v, 1), existing(v, 2)), text = elements_.lambda(s, v);
     if (makes<Running>(s))
       line("running_tile<kThreads>(t{}, t{}, iteration == 0, {}, {});", name(s), name(place(s.through[0]).section), left, text);
     else if (makes<Accum>(s) && is_inside(s))
@@ -552,29 +457,29 @@ class BlockEmitter {
            degree(s) ? "; }" : "");
     else {
       const Place& to = place(s.to);
-      const bool is_wide = !to.columns && padded(to.section)[2] % 8 == 0 && extent(v)[2] > 1 && !is_turned(s, v);
+      const bool is_wide = !to.columns && padded(to.section)[2] % 8 == 0 && elements_.extent(v)[2] > 1 && !elements_.is_turned(s, v);
       line("fill_tile<{}, {}>(t{}, {}, {});", threads(s), is_wide ? 8 : 1, name(s), left, text);
     }
   }
   void store(const Stage& s) {
     const ValueId v = place(s.reads[0]).value;
     const Param& a = p_.results[at(s.result)];
-    const Dims dims = tile_dims(v);
-    const Extent3 e = extent(v);
+    const Dims dims = elements_.tile_dims(v);
+    const Extent3 e = elements_.extent(v);
     std::vector<std::string> start = starts(p_.index_of[at(v)]);
     for (const auto& [axis, d] : s.apart) start[at(d)] = fmt::format("block_{} * int64_t({})", p_.axes[at(axis)].name, dims[d]);
     const Lines l = lines_of(a, fmt::format("({}*)out{}", a.tf32 ? "tf32" : cuda_type(a.dtype), s.result), start, dims);
     const int dc = dim_of(dims, 2), dr = dim_of(dims, 1);
     const bool is_row = dc < 0 || a.strides[dc] == 1 || dims[dc] == 1, is_column = !is_row && dr >= 0 && a.strides[dr] == 1;
     const std::string left = fmt::format("{}, {}, {}", existing(v, 0), existing(v, 1), existing(v, 2)),
-                      share = d_.cluster > 1 ? fmt::format("cluster_rank(), {}", d_.cluster) : "0, 1", text = lambda(s, v);
+                      share = d_.cluster > 1 ? fmt::format("cluster_rank(), {}", d_.cluster) : "0, 1", text = elements_.lambda(s, v);
     if (!is_row && !is_column) {
       line("store_tile_strided<kThreads, {}, {}, {}>({}, {}, {}, {}, {}, {}, {});", e[0], e[1], e[2], l.from, l.stride[0], l.stride[1],
            l.stride[2], left, share, text);
       return;
     }
     const int64_t size = dtype_bytes(a.dtype), length = e[is_column ? 1 : 2];
-    int64_t together = is_turned(s, v) ? 1 : std::max<int64_t>(1, alignment(a, start, dims, is_row ? dc : dr) / size);
+    int64_t together = elements_.is_turned(s, v) ? 1 : std::max<int64_t>(1, alignment(a, start, dims, is_row ? dc : dr) / size);
     while (together > 1 && (together > length || e[0] * e[1] * e[2] / together < d_.threads)) together /= 2;   // rather all threads
     line("store_tile<kThreads, {}, {}, {}, {}, {}>({}, {}, {}, {}, {}, {});", together, e[0], e[1], e[2], is_column, l.from, l.stride[0],
          l.stride[is_column ? 2 : 1], left, share, text);
@@ -596,7 +501,7 @@ class BlockEmitter {
   bool loop_shares_copies() const {
     if (warps_ == 1 || std::any_of(before_.begin(), before_.end(), [&](const Stage* s) { return is_step(*s); })) return false;
     return std::any_of(inside_.begin(), inside_.end(), [&](const Stage* s) {
-      const std::map<ValueId, int> leaves = leaves_of(*s);
+      const std::map<ValueId, int> leaves = elements_.leaves_of(*s);
       return std::any_of(before_.begin(), before_.end(), [&](const Stage* c) {
         return std::any_of(leaves.begin(), leaves.end(), [&](const auto& leaf) { return leaf.second == section_of(*c); });
       });
@@ -715,15 +620,14 @@ class BlockEmitter {
   const Derived& d_;
   const Graph& g_;
   const std::vector<Phase> phase_;
+  const TileElements elements_;
   std::vector<Tile> tiles_;                        // per section
   std::vector<const Stage*> before_, inside_, after_;
-  std::map<PlaceId, const Stage*> maker_;
   const Item* loop_ = nullptr;
   int64_t chunks_ = 1;                             // that all iterations take together
   bool rotated_ = false;
   const Stage* running_ = nullptr;                 // the maximum of a softmax between two products in registers
   int64_t warps_ = 1;                              // that divide the loop
-  bool narrow_ = false;                            // every result is stored in 16 bits
   std::string out_, indent_ = "  ";
 };
 
