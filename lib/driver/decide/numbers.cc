@@ -36,13 +36,14 @@ std::vector<CallNumbers> unflatten(const Point& p) {
 /// The search for one structure's numbers.
 class Descent {
  public:
-  Descent(const Structure& s, const Program& program, const Target& target, int64_t budget)
+  Descent(const Structure& s, const Program& program, const Target& target, int64_t budget, CallPlans* known)
       : structure_(s),
         program_(program),
         target_(target),
         params_(param_types(program)),
         extents_(flatten(split_extents(s, params_))),
-        budget_(budget) {
+        budget_(budget),
+        known_(known) {
     for (size_t a = 0; a < extents_.size(); a++)
       choices_.push_back(extents_[a] > 0 ? tile_choices(extents_[a], target.num_sms) : std::vector<int64_t>{0});
   }
@@ -71,7 +72,7 @@ class Descent {
       if (why) *why = "the tiles do not fit the extents";
       return std::nullopt;
     }
-    Planned planned = make_plan(program_, *graph, target_);
+    Planned planned = known_ ? make_plan(program_, *graph, target_, {}, *known_) : make_plan(program_, *graph, target_);
     if (!planned.plan) {
       if (why) *why = planned.reason;
       if (refusals) *refusals = std::move(planned.refusals);
@@ -200,6 +201,7 @@ class Descent {
   Point extents_;
   std::vector<std::vector<int64_t>> choices_;
   int64_t budget_;
+  CallPlans* known_;
   std::map<Point, double> seen_;
   Point best_;
   double best_us_ = kNone;
@@ -255,7 +257,7 @@ std::vector<size_t> budget_order(const std::vector<Candidate>& candidates, size_
 }  // namespace
 
 Choices choose_numbers(const std::vector<Candidate>& candidates, const Program& program, const Target& target, const NumberLimits& limits,
-                       int threads, Trace& trace) {
+                       int threads, Trace& trace, CallPlans* known) {
   Choices out;
   const int64_t all = most_plans(program.graph, limits.plans);
   const int64_t each = candidates.empty() ? 0
@@ -268,7 +270,7 @@ Choices choose_numbers(const std::vector<Candidate>& candidates, const Program& 
   parallel_for(threads, static_cast<int64_t>(tried), [&](int64_t i) {
     const size_t c = order[static_cast<size_t>(i)];
     const Structure& s = candidates[c].structure;
-    Descent descent(s, program, target, each);
+    Descent descent(s, program, target, each, known);
     descent.run();
     Alternative& a = out.alternatives[c];
     a.plans = descent.tried();

@@ -7,6 +7,7 @@
 #include <vector>
 #include "driver/decide/candidates.h"
 #include "mirage/ir/target.h"
+#include "mirage/plan/call_plans.h"
 #include "mirage/plan/plan.h"
 #include "mirage/support/trace.h"
 
@@ -43,7 +44,9 @@ struct NumberLimits { int64_t plans_per_candidate = 96; int64_t plans = 480; };
 /// So many plans of a graph as are worth their time, at most `most`: a plan takes time with the square of the nodes.
 int64_t most_plans(const Graph&, int64_t most);
 
-Choices choose_numbers(const std::vector<Candidate>&, const Program&, const Target&, const NumberLimits&, int threads, Trace&);
+/// known (may be null): what is known of calls, for programs of this one's contract_rule.
+Choices choose_numbers(const std::vector<Candidate>&, const Program&, const Target&, const NumberLimits&, int threads, Trace&,
+                       CallPlans* known = nullptr);
 
 /// Tiles worth trying for an extent, ascending: powers of two, the extent itself, and divisors that fill the device evenly.
 std::vector<int64_t> tile_choices(int64_t extent, int num_sms);

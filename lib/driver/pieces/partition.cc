@@ -16,6 +16,7 @@
 #include "driver/memory_end.h"
 #include "driver/pieces/piece_program.h"
 #include "driver/pieces/reduced.h"
+#include "mirage/ir/contraction.h"
 #include "mirage/ir/stabilize.h"
 #include "mirage/support/worker_pool.h"
 #include "mirage/plan/call_plans.h"
@@ -66,10 +67,24 @@ struct Evaluated {
 constexpr int64_t kWholePlans = 1000;
 constexpr NumberLimits kQuick{24, 96}, kThorough{};
 
+/// What is known of calls of pieces: whoever searches one again, or with more plans, asks for much that was planned.
+class PieceCalls {
+ public:
+  CallPlans& of(const Program& p) {
+    const ContractRule rule = contract_rule(p);
+    std::lock_guard lock(mutex_);
+    return by_rule_[{rule.narrow, rule.tf32}];
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::pair<DType, bool>, CallPlans> by_rule_;
+};
+
 /// Numbers for the verified structures of a piece: the cheapest that pays and holds, and the cheapest of one kernel.
 void choose(Evaluated& e, const Program& planned, const Program& program, const Witnesses& witnesses, const Target& target,
-            const NumberLimits& limits, int threads, uint64_t seed, Trace& trace) {
-  const Choices choices = choose_numbers(e.candidates, planned, target, limits, threads, trace);
+            const NumberLimits& limits, int threads, uint64_t seed, Trace& trace, PieceCalls& calls) {
+  const Choices choices = choose_numbers(e.candidates, planned, target, limits, threads, trace, &calls.of(planned));
   for (const Choice& c : choices.best) {
     const double us = c.plan.predicted_us;
     // the plan may have made rows a kernel of their own
@@ -127,13 +142,13 @@ std::vector<Candidate> piece_candidates(Evaluated& out, const Program& program, 
 }
 
 void search_piece(Evaluated& out, const PiecePrograms& programs, const Piece& piece, const Target& target, const SearchOptions& options,
-                  uint64_t seed, Trace& trace, SearchMemory* memory, int round) {
+                  uint64_t seed, Trace& trace, SearchMemory* memory, int round, PieceCalls& calls) {
   const Program program = programs.of(piece, true), planned = programs.of(piece, false);
   const Witnesses witnesses = make_witnesses(program);
   out.refusal = witnesses.refusal;
   if (!out.refusal.empty()) return;
   out.candidates = piece_candidates(out, program, witnesses, target, options, seed, memory, round);
-  choose(out, planned, program, witnesses, target, kQuick, 1, seed, trace);
+  choose(out, planned, program, witnesses, target, kQuick, 1, seed, trace, calls);
 }
 
 /// The operators of a piece in words.
@@ -336,7 +351,7 @@ class Partitioner {
     if (options_.max_seconds > 0) each.max_seconds = options_.max_seconds / static_cast<double>(searched);
     std::optional<Evaluated> e = unless_memory_ends([&] {
       Evaluated found = plan_only(evaluated_[f]);
-      search_piece(found, programs_, pieces_[first_[f]], target_, each, seed_, trace_, memory_, round);
+      search_piece(found, programs_, pieces_[first_[f]], target_, each, seed_, trace_, memory_, round, piece_calls_);
       return std::optional(std::move(found));
     }, std::optional<Evaluated>());
     if (e) spent_[f] += e->search.effort;
@@ -417,7 +432,7 @@ class Partitioner {
       if (!std::exchange(e.thorough, true) && !e.candidates.empty() && !is_late() && !is_stopped()) {
         const Program program = programs_.of(pieces_[static_cast<size_t>(c)], true),
                       planned = programs_.of(pieces_[static_cast<size_t>(c)], false);
-        choose(e, planned, program, make_witnesses(program), target_, kThorough, options_.threads, seed_, trace_);
+        choose(e, planned, program, make_witnesses(program), target_, kThorough, options_.threads, seed_, trace_, piece_calls_);
       }
       out.chosen.push_back(outcome(c));
       if (e.structure)
@@ -607,6 +622,7 @@ class Partitioner {
   std::vector<Evaluated> evaluated_;
   std::vector<int64_t> longest_, spent_;   // per distinct piece, effort: that its next search may spend, and of all its searches
   mutable CallPlans call_plans_;   // of the whole, cut in one way or another
+  PieceCalls piece_calls_;
   int64_t plans_left_ = most_plans(g_, kWholePlans);   // of the whole
   Partitioned out_;
 };
