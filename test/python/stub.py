@@ -52,6 +52,50 @@ def build(folder, name, tensors, workspace, spec_id, numbers=None, axes=0):
     subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", os.path.join(folder, "lib%s.so" % name), path], check=True)
 
 
+_RUNTIME = """
+int cudaDeviceGetAttribute(int* value, int what, int device) {
+  (void)device;
+  *value = what == 75 ? MAJOR : what == 76 ? MINOR : 1 << 20;
+  return 0;
+}
+int cudaGetDevice(int* device) { *device = 0; return 0; }
+static int encoded(void) { return 0; }
+int cudaGetDriverEntryPointByVersion(const char* name, void** entry, unsigned version, unsigned long long flags, int* found) {
+  (void)name, (void)version, (void)flags;
+  *entry = (void*)encoded;
+  *found = 0;
+  return 0;
+}
+"""
+
+
+def build_ffi(folder, name, text, capability):
+    """libNAME.so of the text of NAME.cu, for __tvm_ffi_NAME on tensors of the CPU: what it calls of the CUDA runtime succeeds and does
+    nothing. Raises subprocess.CalledProcessError where nvcc does.
+    """
+    for old, new in ((".type != 2 &&", ".type != 1 &&"), ("kDlCuda = 2,", "kDlCuda = 1,")):
+        assert old in text, old
+        text = text.replace(old, new)
+    path = os.path.join(folder, name + "_ffi")
+    with open(path + ".cu", "w", encoding="utf-8") as f:
+        f.write(text)
+    arch = ["-gencode", "arch=compute_%d%s,code=sm_%d%s" % (capability[0], capability[1], capability[0], capability[1])]
+    subprocess.run(["nvcc", "-O3", "-std=c++17", "-Xcompiler", "-fPIC", *arch, "-c", "-o", path + ".o", path + ".cu"], check=True)
+    wanted = subprocess.run(["nm", "-u", path + ".o"], check=True, capture_output=True, text=True).stdout.split()
+    source = _RUNTIME.replace("MAJOR", str(capability[0] // 10)).replace("MINOR", str(capability[0] % 10))
+    source += "".join(
+        "int %s(void) { return 0; }\n" % w
+        for w in wanted
+        if w.lstrip("_").startswith("cuda") and w + "(" not in source and w != "cudaGetErrorString"
+    )
+    with open(path + "_runtime.c", "w", encoding="utf-8") as f:
+        f.write(source + "const char* cudaGetErrorString(int e) { (void)e; return \"an error\"; }\n")
+    library = os.path.join(folder, "lib%s_ffi.so" % name)
+    own = ["-shared", "-fPIC", "-Wl,-Bsymbolic"]  # PyTorch has a runtime of the same names
+    subprocess.run(["cc", "-O1", "-w", *own, "-o", library, path + ".o", path + "_runtime.c", "-lstdc++"], check=True)
+    return library
+
+
 def on_cpu(text):
     """The text of NAME.py with device 0 of the type "cuda" standing for the CPU; per call it does otherwise what it does on a GPU."""
     changes = (

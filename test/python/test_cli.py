@@ -119,6 +119,9 @@ class CommandLine(Case):
         model, out = self.write("model.py", MODEL), os.path.join(self.folder, "out")
         broken = self.write("broken.py", "import no_such_module")
         plain = self.write("plain.py", MODEL.split("def get_inputs")[0])
+        decides = MODEL.split("x.sum()")[0].count("\n") + 1
+        axes = self.write("axes.json", '{"name": "a", "axes": {"M": 4}, "reference": "def run(): pass"}')
+        self.write("deep/deep.json", '{"reference": ' + "[" * 100000)
         for arguments, exit_code, text in (
             (("export", model), 2, "FILE.py:CLASS is expected"),
             (("export", "no.py:A"), 11, "there is no such file"),
@@ -134,11 +137,13 @@ class CommandLine(Case):
             (("export", model + ":Block", "--by-value", "y"), 2, "--by-value: forward is given no argument 'y'; it is given x"),
             (("export", model + ":Block", "--by-value", "x"), 2, "only numbers, and tensors of one element, are passed by value"),
             (("export", model + ":Sorted"), 4, "aten::sort x2: sorting (first at %s:15)" % model),
-            (("export", model + ":Depends"), 3, "Depends decides by the values of a tensor"),
+            (("export", model + ":Depends"), 3, "model.py:%d: error: Depends decides by the values of a tensor" % decides),
+            (("export", model + ":Depends"), 3, "note: torch.where chooses element by element"),
             (("export", model + ":Counts"), 4, "the module changes calls when it runs"),
             (("kernelbench", self.folder), 11, "there is no"),
             (("kernelbench", self.folder, "--level", "one"), 2, "--level takes numbers"),
-            (("import", self.folder), 11, "there is no definition"),
+            (("import", os.path.join(self.folder, "deep")), 11, "there is no definition"),
+            (("import", axes), 3, "axes.json: error: M: an axis of a definition is"),
             (("import", self.folder, "--values", "M"), 2, "--values takes AXIS=1,8,64"),
             (("imports",), 2, "invalid choice"),
         ):

@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import sys
+import traceback
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -196,16 +197,16 @@ def _export(options: argparse.Namespace) -> int:
     except ValueError as error:
         if str(error).startswith("by_value: "):
             return _usage("--by-value: " + str(error)[len("by_value: ") :])
-        say(f"{file}: error: torch.export: {_first_line(error)}")
+        say(f"{_place(error, file)}: error: torch.export: {_first_line(error)}")
         return INVALID
     except Exception as error:
         if "DataDependent" in type(error).__name__:
             say(
-                f"{file}: error: {name} decides by the values of a tensor, or has a shape that depends on them: a spec is one program"
-                f" ({_first_line(error)})"
+                f"{_place(error, file)}: error: {name} decides by the values of a tensor, or has a shape that depends on them: a spec is"
+                f" one program ({_first_line(error)})\n  note: torch.where chooses element by element; or decide outside of the module"
             )
         else:
-            say(f"{file}: error: torch.export: {_first_line(error)}")
+            say(f"{_place(error, file)}: error: torch.export: {_first_line(error)}")
         return INVALID
     path = Path(options.output) / f"{made.spec['name']}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -229,6 +230,16 @@ def _first_line(error: Exception) -> str:
     """What an exception says; its kind in front where it is not one of ours."""
     text = str(error).strip().splitlines()
     return ("" if isinstance(error, ValueError) else type(error).__name__ + ": ") + (text[0] if text else "")
+
+
+def _place(error: Optional[BaseException], file: str) -> str:
+    """The file with the innermost of its lines that an exception, or a cause of it, came from."""
+    line = 0
+    while error is not None and not line:
+        for frame in traceback.extract_tb(error.__traceback__):
+            line = frame.lineno or 0 if Path(frame.filename) == Path(file).absolute() or frame.filename == file else line
+        error = error.__cause__ or error.__context__
+    return f"{file}:{line}" if line else file
 
 
 def _parts(module: Any, args: list[Any], name: str, output: str) -> int:

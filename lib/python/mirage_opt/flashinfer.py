@@ -40,7 +40,7 @@ def definitions(folder: str) -> list[Path]:
     for path in files:
         try:
             data = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError:
+        except (ValueError, RecursionError):  # no JSON, or deeper than any definition
             continue
         if isinstance(data, dict) and isinstance(data.get("reference"), str) and "axes" in data:
             found.append(path)
@@ -52,6 +52,9 @@ def import_definition(path: Path, values: Mapping[str, Sequence[int]]) -> dict[s
     values.
     """
     data = json.loads(path.read_text(encoding="utf-8"))
+    for k, a in data["axes"].items() if isinstance(data["axes"], dict) else [("axes", None)]:
+        if not isinstance(a, dict) or a.get("type") not in ("const", "var") or (a["type"] == "const" and "value" not in a):
+            raise ValueError(f'{k}: an axis of a definition is {{"type": "const", "value": N}} or {{"type": "var"}}')
     constant = {k: a["value"] for k, a in data["axes"].items() if a["type"] == "const"}
     var = {k: list(a.get("values") or values.get(k) or []) for k, a in data["axes"].items() if a["type"] == "var"}
     missing = [k for k, v in var.items() if not v]
