@@ -176,22 +176,15 @@ std::string emulation_source(const std::string& runtime, const std::vector<Emula
 }
 
 std::vector<std::string> emulation_flags() {
-  return {"-std=c++20",
-          "-O1",
-          "-fPIC",
-          "-shared",
-          "-fno-exceptions",
-          "-fno-rtti",
-          "-fno-strict-aliasing",
-          "-ffp-contract=off",
-          "-fvisibility=hidden",
-          "-fsanitize=thread",
-          "-fsanitize=alignment",
-          "-fsanitize=bounds",
-          "-ftrivial-auto-var-init=pattern",
-          "-nodefaultlibs",
-          "-Wl,-z,defs",
-          "-w"};
+  std::vector<std::string> flags = {
+      "-std=c++20", "-O1", "-fPIC", "-shared", "-fno-exceptions", "-fno-rtti", "-fno-strict-aliasing", "-ffp-contract=off",
+      "-fvisibility=hidden", "-fsanitize=thread", "-fsanitize=alignment", "-fsanitize=bounds", "-ftrivial-auto-var-init=pattern",
+      "-nodefaultlibs", "-Wl,-z,defs", "-w"};
+#if defined(__x86_64__)
+  // sums of tensor cores (30_contract.twin.h); a library is named by its flags
+  if (__builtin_cpu_supports("avx2")) flags.push_back("-DMIRAGE_AVX2");
+#endif
+  return flags;
 }
 
 }  // namespace mirage

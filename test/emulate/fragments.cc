@@ -3,7 +3,9 @@
 #include <cstring>
 
 #include "emulate/helpers.h"
+#include "mirage/codegen/module.h"
 #include "mirage/emulate/emulate.h"
+#include "mirage/emulate/field.h"
 #include "mirage/support/hash.h"
 
 using namespace mirage;
@@ -98,5 +100,49 @@ TEST_CASE("fragments of mma.sync hold what PTX's tables say") {
     REQUIRE(run.buffers[1].size() == got.size() * 4);
     memcpy(got.data(), run.buffers[1].data(), got.size() * 4);
     CHECK(got == expected[i]);
+  }
+}
+
+TEST_CASE("sums of tensor cores have the same bits with the CPU's wide instructions and without") {
+  const std::string compiler = find_host_compiler();
+  if (compiler.empty()) { WARN("skipped: there is no host compiler"); return; }
+  const char* products[] = {"mma_16x8x8(d, a, in[4], in[5]);", "mma_16x8x16(d, a, in[4], in[5], f16());",
+                            "mma_16x8x16(d, a, in[4], in[5], bf16());"};
+  Rng rng(21);
+  for (const char* product : products) {
+    EmulationCase cases[2];
+    EmulatedKernel kernel;
+    kernel.name = "wide", kernel.symbol = "probe", kernel.args = {0, 1}, kernel.written = {false, true}, kernel.threads = 32;
+    kernel.source = std::string(kHead) + product + kTail;
+    std::string paths[2];
+    for (int scalar = 0; scalar < 2; scalar++) {
+      cases[scalar].kernels.push_back(kernel);
+      cases[scalar].runtime = runtime_text() + (scalar ? "\n#define MIRAGE_SCALAR 1\n" : "\n");
+      const EmulationLibrary lib = build_emulation({&cases[scalar]}, compiler, emulation_folder());
+      INFO(lib.error);
+      REQUIRE(lib.error.empty());
+      paths[scalar] = lib.path;
+    }
+    REQUIRE(paths[0] != paths[1]);
+    for (int trial = 0; trial < 60; trial++) {
+      std::vector<EmulatedBuffer> both(2);
+      both[0].kind = EmulatedBuffer::Kind::kInput, both[0].name = "in";
+      // any bits: infinities, NaN, subnormal numbers; close ones that cancel; elements of the field, some with an unknown part
+      const bool field = trial % 3 == 2, close = trial % 3 == 1;
+      for (int i = 0; i < 320; i++) {
+        uint32_t x = static_cast<uint32_t>(rng.next());
+        if (close) x = (x & 0x83ff83ffu) | 0x3c003c00u;
+        if (field) x = mirage_field::make(x % mirage_field::kP, (x >> 16) % (mirage_field::kQ + (trial % 2)));
+        for (int b = 0; b < 4; b++) both[0].bytes.push_back(static_cast<unsigned char>(x >> 8 * b));
+      }
+      both[1].kind = EmulatedBuffer::Kind::kOutput, both[1].name = "out", both[1].bytes.resize(32 * 16);
+      EmulateOptions options;
+      options.field = field;
+      const Emulation wide = emulate(paths[0], {kernel}, both, options), plain = emulate(paths[1], {kernel}, both, options);
+      INFO(product << " " << trial << (wide.findings.empty() ? "" : wide.findings.front().text));
+      REQUIRE(wide.ran);
+      REQUIRE(plain.ran);
+      CHECK(wide.buffers[1] == plain.buffers[1]);
+    }
   }
 }

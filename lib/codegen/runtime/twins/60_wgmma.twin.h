@@ -67,9 +67,11 @@ EMU_QUIET inline void emu_wgmma_run(void* data) {
   for (int i = 0; i < count; i++) {
     const int j = i / 4, r = i / 2 % 2, c = i % 2;
     const EmuTerm *x = w.A[16 * (t / 32) + t % 32 / 4 + 8 * r], *y = w.B[8 * j + 2 * (t % 4) + c];
-    const auto pair = [=](int k, EmuTerm& u, EmuTerm& v) __attribute__((always_inline)) { u = x[k], v = y[k]; };
+    const auto quad = [=](int k, EmuQuad& u, EmuQuad& v) __attribute__((always_inline)) {
+      __builtin_memcpy(&u, x + 4 * k, sizeof u), __builtin_memcpy(&v, y + 4 * k, sizeof v);
+    };
     const Float before = mine.add ? mine.d[i] : Float::of_bits(0);
-    mine.d[i] = w.is_bf16 ? emu_dot<7, 16>(before, pair) : emu_dot<10, 16>(before, pair);
+    mine.d[i] = w.is_bf16 ? emu_dot<7, 16>(before, quad) : emu_dot<10, 16>(before, quad);
   }
   emu->leave_registers(mine.d, emu_registers_hash(mine.d, count));
   if (--w.users == 0) __builtin_free(&w);

@@ -55,8 +55,10 @@ EMU_QUIET inline void emu_tile_run(void* data) {
   Float* const d = mine.before;
   for (int i = 0; i < w.columns / 2; i++) {
     const EmuTerm *x = w.A[16 * (t / 32) + t % 32 / 4 + 8 * (i / 2 % 2)], *y = w.B[8 * (i / 4) + 2 * (t % 4) + i % 2];
-    const auto pair = [=](int k, EmuTerm& u, EmuTerm& v) __attribute__((always_inline)) { u = x[k], v = y[k]; };
-    d[i] = w.is_tf32 ? emu_dot<10, 8>(d[i], pair) : w.is_bf16 ? emu_dot<7, 16>(d[i], pair) : emu_dot<10, 16>(d[i], pair);
+    const auto quad = [=](int k, EmuQuad& u, EmuQuad& v) __attribute__((always_inline)) {
+      __builtin_memcpy(&u, x + 4 * k, sizeof u), __builtin_memcpy(&v, y + 4 * k, sizeof v);
+    };
+    d[i] = w.is_tf32 ? emu_dot<10, 8>(d[i], quad) : w.is_bf16 ? emu_dot<7, 16>(d[i], quad) : emu_dot<10, 16>(d[i], quad);
   }
   for (int i = 0; i < w.columns / 2; i++) (mine.next ? mine.next->before[i] : mine.d[i]) = d[i];
   EmuTileMine** at = emu_tile_bucket(mine.d);
