@@ -11,6 +11,7 @@
 #include "verify/field.h"
 #include "verify/reals.h"
 #include "verify/signature.h"
+#include "verify/total.h"
 
 namespace mirage {
 namespace {
@@ -168,9 +169,9 @@ Verdict passed(const Job& job, const Outcome& last, const FieldMode& mode, int t
   if (reals.difference) return different(*reals.difference);
   if (reals.undefined) return only_one_defined(reals);
   // A field has no sign: a shift by the root of a maximum cancels there, and real numbers show a negative one only by luck. Algebra sees
-  // that something is lost (that both graphs have is the program's own affair).
-  if (job.draws != Draws::kNone && last.used & kPartial && prove(job.a, job.b, steps).may_be_undefined &&
-      !prove(job.a, job.a, steps).may_be_undefined)
+  // that something is lost (that both graphs have is the program's own affair), where signs do not show that nothing can be.
+  if (job.draws != Draws::kNone && last.used & kPartial && !is_total(job.b) && !prove(job.a, job.a, steps).may_be_undefined &&
+      prove(job.a, job.b, steps).may_be_undefined)
     return unknown(
         "a root, logarithm or power of what may be negative cancels: the candidate might be undefined where the program is not");
   if (last.used & kPartial && job.draws == Draws::kThorough && !reals.uncompared.empty())

@@ -66,20 +66,20 @@ AtomId Terms::atom(AtomKind kind, std::vector<int64_t> data) {
   bool fresh;
   const AtomId id = atom_keys_.intern(key, &fresh);
   if (!fresh) return id;
-  Atom a{kind, std::move(data), {}, {}, 0, 0, false, false};
+  Atom a{kind, std::move(data), {}, {}, 0, 0, false, false, kind == AtomKind::kIndex};
   auto index = [&](int64_t x) {
     a.vars = merge_sorted(a.vars, idx.vars(static_cast<IdxId>(x)));
     idx.collect(static_cast<IdxId>(x), a.uses);
   };
-  auto part = [&](const std::vector<VarId>& vars, const std::vector<IdxId>& uses, int height, int depth) {
-    a.depth = std::max(a.depth, depth + 1);
+  auto part = [&](const std::vector<VarId>& vars, const std::vector<IdxId>& uses, int height, int depth, bool has_number) {
+    a.depth = std::max(a.depth, depth + 1), a.has_number |= has_number;
     a.vars = merge_sorted(a.vars, vars);
     a.uses.insert(a.uses.end(), uses.begin(), uses.end());
     a.height = std::max(a.height, height);
   };
   auto below = [&](int64_t x) {
     const Poly& p = poly_at(x);
-    part(p.vars, uses_of({static_cast<PolyId>(x)}), p.height, p.depth);
+    part(p.vars, uses_of({static_cast<PolyId>(x)}), p.height, p.depth, has_number(static_cast<PolyId>(x)));
   };
   auto bind = [&](size_t first, size_t count) {
     for (size_t i = first; i < first + count; i++) std::erase(a.vars, static_cast<VarId>(a.data[i]));
@@ -133,7 +133,7 @@ AtomId Terms::atom(AtomKind kind, std::vector<int64_t> data) {
       a.nonnegative = a.positive = true;   // extents are at least 1, and a condition is not positive
       for (size_t i = n + 1; i < d.size(); i += 3) {
         const Atom& f = atoms_[static_cast<size_t>(d[i])];
-        part(f.vars, f.uses, f.height, f.depth);
+        part(f.vars, f.uses, f.height, f.depth, f.has_number);
         a.nonnegative &= f.nonnegative || d[i + 1] % 2 == 0 || d[i + 2] % 2 == 0;
         a.positive &= f.positive;
       }

@@ -29,6 +29,13 @@ std::vector<IdxId> Terms::uses_of(const std::vector<PolyId>& parts) const {
   return out;
 }
 
+bool Terms::has_number(PolyId p) const {
+  return std::any_of(terms(p).begin(), terms(p).end(), [&](const Term& t) {
+    const Factors& f = factors(t.mono);
+    return std::any_of(f.begin(), f.end(), [&](const Factor& x) { return atoms_[static_cast<size_t>(x.atom)].has_number; });
+  });
+}
+
 PolyId Terms::sum(PolyId x, const std::vector<VarId>& over) {
   if (x < 0) return kPoison;
   if (is_masked(x)) return poison("a sum over an infinity");
@@ -135,6 +142,7 @@ std::optional<std::pair<std::vector<VarId>, VarMap>> Terms::index_step(const std
 /// one index is seen by putting them back.
 std::optional<std::pair<std::vector<VarId>, VarMap>> Terms::joined_number(const std::vector<VarId>& over,
                                                                           const std::vector<PolyId>& parts) {
+  if (std::none_of(parts.begin(), parts.end(), [&](PolyId p) { return has_number(p); })) return std::nullopt;
   const std::vector<IdxId> uses = uses_of(parts);
   const auto is_number = [&](VarId v) { return std::binary_search(uses.begin(), uses.end(), idx.of_var(v)); };
   const Unwatched unwatched(*this);

@@ -179,6 +179,7 @@ class Terms {
     std::vector<IdxId> uses;
     int height = 0, depth = 0;
     bool nonnegative = false, positive = false;
+    bool has_number = false;   ///< an index stands in it as a number
   };
   struct Mono { Factors factors; std::vector<VarId> vars; int height = 0; bool nonnegative = false, positive = false, masked = false; };
   /// positive: above 0 for all inputs
@@ -266,6 +267,7 @@ class Terms {
   uint64_t shape_atom(AtomId a, const std::map<VarId, uint64_t>& colours, std::map<int64_t, uint64_t>& memo) const;
   uint64_t shape_index(IdxId x, const std::map<VarId, uint64_t>& colours) const;
   std::vector<IdxId> uses_of(const std::vector<PolyId>& parts) const;
+  bool has_number(PolyId p) const;
   VarMap bound_names(const std::vector<VarId>& order, int height, std::vector<VarId>* names);
 
   // substitution of one call
