@@ -188,6 +188,8 @@ class Planner {
 
   /// Calls that compute positions (masks) themselves, where that is cheaper than kernels that store them.
   void drop_positions();
+  /// What it saves to compute these positions in a call's kernel: the kernel that does nothing but store them for it.
+  double without_positions(const Item& call, const std::set<ValueId>& positions) const;
   /// Whether the model's kernel of a call computes positions.
   bool model_computes(NodeId call) const;
   bool is_computed(NodeId call, ValueId operand) const;

@@ -105,6 +105,20 @@ int64_t Planner::place(const std::vector<std::vector<int>>& sequence) {
   return place_buffers(buffers_, kept_lives);
 }
 
+double Planner::without_positions(const Item& call, const std::set<ValueId>& positions) const {
+  const int reader = static_cast<int>(&call - items_.data());
+  const auto is_only_its = [&](ValueId v) {
+    return positions.count(v) > 0 && outs_[static_cast<size_t>(v)].empty() && readers_[static_cast<size_t>(v)] == std::set<int>{reader};
+  };
+  double us = target_.launch_us;
+  for (const Item& item : items_) {
+    const bool goes = item.alive && item.call < 0 && item.planned && item.copies.empty() && !item.values.empty() &&
+                      std::all_of(item.values.begin(), item.values.end(), is_only_its);
+    if (goes) us = std::max(us, item.planned->cost.us);
+  }
+  return us;
+}
+
 void Planner::drop_positions() {
   for (Item& item : items_) {
     if (!item.alive || item.call < 0) continue;
@@ -118,7 +132,7 @@ void Planner::drop_positions() {
       Cost with, without;
       const std::string no = plan_call(item.call, stored, with);
       computes_[item.call] = true;
-      if (!plan_call(item.call, computed, without).empty() || (no.empty() && without.us > with.us + target_.launch_us)) {
+      if (!plan_call(item.call, computed, without).empty() || (no.empty() && without.us > with.us + without_positions(item, positions))) {
         computes_[item.call] = false;
         continue;
       }

@@ -247,7 +247,17 @@ class Partitioner {
     const bool contracts =
         std::any_of(cut.units.begin(), cut.units.end(), [&](int u) { return cuts_.units[static_cast<size_t>(u)].contracts; });
     const Evaluated& e = evaluated_[form];
-    return contracts && (!is_searched_ || cut.units.size() < cuts_.units.size()) && e.may_gain_us > kMayGain * e.straightforward_us;
+    const bool is_known = is_searched_ && cut.units.size() == cuts_.units.size() && alone().empty();
+    return contracts && !is_known && e.may_gain_us > kMayGain * e.straightforward_us;
+  }
+  /// The operators that no search takes, and how often: what is around them is less than the whole.
+  std::map<std::string, int> alone() const {
+    std::map<std::string, int> out;
+    for (NodeId n = 0; n < g_.num_nodes(); n++)
+      if (cuts_.unit_of[static_cast<size_t>(n)] < 0 && !cuts_.is_free[static_cast<size_t>(n)] &&
+          !cuts_.is_constant[static_cast<size_t>(n)] && !g_.form<Output>(n) && !g_.form<Iota>(n))
+        out[form_name(g_.node(n).op)]++;
+    return out;
   }
 
   /// Every distinct piece once: equal layers cost once. Planned first; then searched, those that may gain most at first, and longer.
@@ -307,12 +317,8 @@ class Partitioner {
   }
   /// What stood alone, once each, and which pieces were planned and not searched.
   void note_refusals() {
-    std::map<std::string, int> alone, refused;
-    for (NodeId n = 0; n < g_.num_nodes(); n++)
-      if (cuts_.unit_of[static_cast<size_t>(n)] < 0 && !cuts_.is_free[static_cast<size_t>(n)] &&
-          !cuts_.is_constant[static_cast<size_t>(n)] && !g_.form<Output>(n) && !g_.form<Iota>(n))
-        alone[form_name(g_.node(n).op)]++;
-    for (const auto& [form, times] : alone)
+    std::map<std::string, int> refused;
+    for (const auto& [form, times] : alone())
       out_.notes.push_back(fmt::format("{} {} searched around: {} of its own where no kernel reads it as a view", times, form,
                                        times == 1 ? "a kernel" : "kernels"));
     for (const Evaluated& e : evaluated_)
