@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "mirage/ir/whole.h"
 #include "mirage/support/hash.h"
 
 namespace mirage {
@@ -34,11 +35,23 @@ struct RoundedAlgebra : DoubleAlgebra {
   double pow(double x, double y) { return moved(DoubleAlgebra::pow(x, y), kFunction); }
 };
 
+/// A call's body as sums are rounded most: kernels keep one accumulator over all iterations, where the graph adds up sums of tiles, which
+/// rounds less. As it is where what it computes depends on its tiles, or where iterations scale what came before.
+Graph added_up_at_once(const Graph& body, const std::vector<const Tensor<double>*>& args) {
+  if (std::any_of(body.nodes().begin(), body.nodes().end(), [](const Node& n) { return std::holds_alternative<Running>(n.op); }))
+    return body;
+  std::vector<Dims> dims;
+  for (const Tensor<double>* x : args) dims.push_back(x->dims);
+  Whole w = whole(body, dims);
+  return w.reason.empty() ? std::move(w.body) : body;
+}
+
 /// The values of node n, which is no leaf: of a call (a part of a plan has them) as many as it has results.
 template <class A> std::vector<Tensor<double>> evaluate_node(const Graph& g, NodeId n, const std::vector<Tensor<double>>& values, A& a) {
   std::vector<const Tensor<double>*> args;
   for (ValueId v : g.node(n).operands) args.push_back(&values[static_cast<size_t>(v)]);
-  if (const auto* call = g.form<Call>(n)) return evaluate_call(*call->body, std::span<const Tensor<double>* const>(args), a);
+  if (const auto* call = g.form<Call>(n))
+    return evaluate_call(added_up_at_once(*call->body, args), std::span<const Tensor<double>* const>(args), a);
   std::vector<Tensor<double>> out;
   out.push_back(evaluate_op(g.node(n).op, std::span<const Tensor<double>* const>(args), a));
   return out;
