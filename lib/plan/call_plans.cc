@@ -95,4 +95,18 @@ void CallPlans::keep(const Graph& body, const std::vector<Access>& operands, con
   entries_[key].push_back(std::move(e));
 }
 
+std::shared_ptr<const Graph> CallPlans::product(const Type& x, const Type& y, std::span<const Dims> strides,
+                                                const std::function<Graph()>& make) {
+  std::string key = to_string(x) + to_string(y);
+  for (const Dims& s : strides) key += to_string(s);
+  {
+    std::lock_guard lock(mutex_);
+    if (const auto at = products_.find(key); at != products_.end()) return at->second;
+  }
+  auto made = std::make_shared<const Graph>(make());
+  std::lock_guard lock(mutex_);
+  if (products_.size() < kMostEntries) products_.emplace(std::move(key), made);
+  return made;
+}
+
 }  // namespace mirage

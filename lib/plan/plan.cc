@@ -37,7 +37,7 @@ Dims likely_strides(const Graph& g, ValueId v) {
 }
 
 /// stored: the 16-bit type that the product is rounded to, or kReal.
-ValueId add_matmul(Builder& b, ValueId x, ValueId y, DType stored, const Target& target, const ContractRule& rule) {
+ValueId add_matmul(Builder& b, ValueId x, ValueId y, DType stored, const Target& target, const ContractRule& rule, CallPlans& known) {
   const int rank = b.graph().dims(x).rank(), batches = rank - 2;
   Dims whole;
   int above = 0;
@@ -50,8 +50,11 @@ ValueId add_matmul(Builder& b, ValueId x, ValueId y, DType stored, const Target&
   }
   auto call = [&](ValueId u, ValueId v) {
     const Dims strides[] = {likely_strides(b.graph(), u), likely_strides(b.graph(), v)};
-    const Graph body = lower_matmul(b.graph().type(u), b.graph().type(v), target, rule, strides);
-    return b.add(Call{std::make_shared<const Graph>(is16(stored) ? with_result_types(body, {stored}) : body)}, {u, v});
+    const Type types[] = {b.graph().type(u), b.graph().type(v)};
+    std::shared_ptr<const Graph> body =
+        known.product(types[0], types[1], strides, [&] { return lower_matmul(types[0], types[1], target, rule, strides); });
+    if (is16(stored)) body = std::make_shared<const Graph>(with_result_types(*body, {stored}));
+    return b.add(Call{std::move(body)}, {u, v});
   };
   if (above <= 1) return call(x, y);
   auto flatten = [&](ValueId v, bool one) {
@@ -114,7 +117,7 @@ std::vector<DType> cast_results(const Graph& g, const std::vector<std::vector<No
 
 }  // namespace
 
-Graph lower_matmuls(const Graph& graph, const Target& target, const ContractRule& rule) {
+Graph lower_matmuls(const Graph& graph, const Target& target, const ContractRule& rule, CallPlans& known) {
   const Graph g = remove_dead(graph);
   const auto users = g.users();
   Builder b(Level::kKernel);
@@ -125,7 +128,7 @@ Graph lower_matmuls(const Graph& graph, const Target& target, const ContractRule
     ValueId first;
     if (auto* in = std::get_if<Input>(&n.op)) first = b.add_input(in->param, g.type(n.first_value), in->part);
     else if (std::holds_alternative<MatMul>(n.op))
-      first = add_matmul(b, operands[0], operands[1], cast_results(g, users, n)[0], target, rule);
+      first = add_matmul(b, operands[0], operands[1], cast_results(g, users, n)[0], target, rule, known);
     else if (auto* call = std::get_if<Call>(&n.op)) {
       const std::vector<DType> types = cast_results(g, users, n);
       first =
@@ -184,7 +187,7 @@ Planned plan_with_tape(const Program& program, const Graph& graph, const Target&
 
 /// The plan of a graph, whose values are exact but where it casts.
 static Planned plan_exact(const Program& program, const Graph& graph, const Target& target, CallPlans& known) {
-  const Graph calls = lower_matmuls(graph, target, contract_rule(program));
+  const Graph calls = lower_matmuls(graph, target, contract_rule(program), known);
   Planned planned = Planner(program, calls, target, nullptr, nullptr, &known).run();
   const auto pass = [&](Pass p, const Graph& g) { return is_on(p, target) ? rewrite(p, g, program) : std::nullopt; };
   // whether more of them must pay, and, if they do not only copy, no general one be among them
@@ -203,7 +206,7 @@ static Planned plan_exact(const Program& program, const Graph& graph, const Targ
   if (const std::optional<Graph> ordered = pass(Pass::kOrder, calls)) consider(*ordered, Kernels::kCopies, {Pass::kOrder});
   if (!target.has_tma || target.sm != 90) return planned;   // elsewhere operands are brought through registers in any case
   if (const std::optional<Graph> divided = is_on(Pass::kDivide, target) ? divide_products(graph, target) : std::nullopt)
-    consider(lower_matmuls(*divided, target, contract_rule(program)), Kernels::kPay, {Pass::kDivide});
+    consider(lower_matmuls(*divided, target, contract_rule(program), known), Kernels::kPay, {Pass::kDivide});
   const std::optional<Graph> hoisted = pass(Pass::kHoist, calls);
   const bool reduced = hoisted && reductions(*hoisted) > reductions(calls);
   const std::optional<Graph> narrow = pass(Pass::kNarrow, hoisted ? *hoisted : calls);

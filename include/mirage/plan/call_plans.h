@@ -1,9 +1,12 @@
 // What strategies said of calls, kept: plans of one program that differ in a few kernels, and layers that repeat, ask the same many times.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -26,12 +29,15 @@ class CallPlans {
  public:
   std::optional<CallPlan> find(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results) const;
   void keep(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const CallPlan&);
+  /// The block graph of a product of operands of these types and strides: made by `make` if it was not asked for before.
+  std::shared_ptr<const Graph> product(const Type& x, const Type& y, std::span<const Dims> strides, const std::function<Graph()>& make);
 
  private:
   struct Entry { Graph body; std::vector<Access> accesses; CallPlan plan; };
   mutable std::mutex mutex_;
   std::map<uint64_t, std::vector<Entry>> entries_;   // by hash
   size_t size_ = 0;
+  std::map<std::string, std::shared_ptr<const Graph>> products_;
 };
 
 /// make_plan that asks what is known first, and adds to it. For the same target, and programs of the same contract_rule, every time.

@@ -104,10 +104,10 @@ void choose(Evaluated& e, const Program& planned, const Program& program, const 
   }
 }
 
-Evaluated plan_piece(const PiecePrograms& programs, const Piece& piece, const Target& target) {
+Evaluated plan_piece(const PiecePrograms& programs, const Piece& piece, const Target& target, PieceCalls& calls) {
   Evaluated out;
   const Program planned = programs.of(piece, false);
-  Planned plain = make_plan(planned, planned.graph, target);
+  Planned plain = make_plan(planned, planned.graph, target, {}, calls.of(planned));
   MIRAGE_ASSERT(plain.plan) << "a piece always has a straightforward plan: " << plain.reason;
   out.straightforward_us = out.us = plain.plan->predicted_us;
   out.kernels = out.straightforward_kernels = static_cast<int>(plain.plan->kernels.size());
@@ -265,7 +265,7 @@ class Partitioner {
     evaluated_.resize(first_.size());
     out_.distinct = static_cast<int>(first_.size());
     parallel_for(options_.threads, static_cast<int64_t>(first_.size()), [&](int64_t i) {
-      evaluated_[static_cast<size_t>(i)] = plan_piece(programs_, pieces_[first_[static_cast<size_t>(i)]], target_);
+      evaluated_[static_cast<size_t>(i)] = plan_piece(programs_, pieces_[first_[static_cast<size_t>(i)]], target_, piece_calls_);
     });
     std::vector<size_t> worth;
     for (size_t f = 0; f < first_.size(); f++)

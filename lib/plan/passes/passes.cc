@@ -63,7 +63,8 @@ std::vector<PassStep> pass_steps(const Program& program, const Graph& graph, con
   const bool is_divided = std::find(plan.passes.begin(), plan.passes.end(), Pass::kDivide) != plan.passes.end();
   const std::optional<Graph> divided = is_divided ? divide_products(plan.kept ? *plan.kept : graph, target) : std::nullopt;
   const Graph& from = divided ? *divided : plan.kept ? *plan.kept : graph;
-  Graph g = lower_matmuls(from, target, contract_rule(program));
+  CallPlans known;
+  Graph g = lower_matmuls(from, target, contract_rule(program), known);
   const auto step = [&](const std::string& name, std::optional<Graph> next) {
     if (!next) return;
     g = std::move(*next);

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "mirage/ir/contraction.h"
+#include "mirage/plan/call_plans.h"
 #include "mirage/plan/passes.h"
 
 namespace mirage {
@@ -14,6 +15,6 @@ std::optional<Graph> rewrite(Pass, const Graph&, const Program&);
 std::optional<Graph> with_separate_sums(const Graph&);
 
 /// Matmuls become calls of block graphs, very long concatenations some of concatenations. plan.cc
-Graph lower_matmuls(const Graph&, const Target&, const ContractRule&);
+Graph lower_matmuls(const Graph&, const Target&, const ContractRule&, CallPlans& known);
 
 }  // namespace mirage
