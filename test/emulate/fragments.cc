@@ -1,5 +1,6 @@
 // The fragments of mma.sync on the CPU: matrices of small integers laid out in registers as the tables of PTX ISA 9.7.14.5 (m16n8k8 in
 // TF32, m16n8k16) say, written here a second time, against the product by its definition.
+#include <algorithm>
 #include <cstring>
 
 #include "emulate/helpers.h"
@@ -106,6 +107,8 @@ TEST_CASE("fragments of mma.sync hold what PTX's tables say") {
 TEST_CASE("sums of tensor cores have the same bits with the CPU's wide instructions and without") {
   const std::string compiler = find_host_compiler();
   if (compiler.empty()) { WARN("skipped: there is no host compiler"); return; }
+  const std::vector<std::string> flags = emulation_flags();
+  if (std::find(flags.begin(), flags.end(), "-DMIRAGE_AVX2") == flags.end()) { WARN("skipped: this CPU has no AVX2"); return; }
   const char* products[] = {"mma_16x8x8(d, a, in[4], in[5]);", "mma_16x8x16(d, a, in[4], in[5], f16());",
                             "mma_16x8x16(d, a, in[4], in[5], bf16());"};
   Rng rng(21);
