@@ -181,8 +181,8 @@ std::vector<std::string> emulation_flags() {
       "-fvisibility=hidden", "-fsanitize=thread", "-fsanitize=alignment", "-fsanitize=bounds", "-ftrivial-auto-var-init=pattern",
       "-nodefaultlibs", "-Wl,-z,defs", "-w"};
 #if defined(__x86_64__)
-  // sums of tensor cores (30_contract.twin.h); a library is named by its flags
-  if (__builtin_cpu_supports("avx2")) flags.push_back("-DMIRAGE_AVX2");
+  // sums of tensor cores (30_contract.twin.h); of all code: gcc 13 loses a template's target attribute. A library is named by its flags
+  if (__builtin_cpu_supports("avx2")) flags.push_back("-mavx2");
 #endif
   return flags;
 }

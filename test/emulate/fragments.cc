@@ -108,7 +108,7 @@ TEST_CASE("sums of tensor cores have the same bits with the CPU's wide instructi
   const std::string compiler = find_host_compiler();
   if (compiler.empty()) { WARN("skipped: there is no host compiler"); return; }
   const std::vector<std::string> flags = emulation_flags();
-  if (std::find(flags.begin(), flags.end(), "-DMIRAGE_AVX2") == flags.end()) { WARN("skipped: this CPU has no AVX2"); return; }
+  if (std::find(flags.begin(), flags.end(), "-mavx2") == flags.end()) { WARN("skipped: this CPU has no AVX2"); return; }
   const char* products[] = {"mma_16x8x8(d, a, in[4], in[5]);", "mma_16x8x16(d, a, in[4], in[5], f16());",
                             "mma_16x8x16(d, a, in[4], in[5], bf16());"};
   Rng rng(21);

@@ -71,8 +71,8 @@ template <int COUNT, class F> EMU_QUIET inline uint32_t emu_beyond(const EmuTerm
 struct EmuAligned { int64_t sum; int32_t top; };
 /// Products of field elements: their parts added up, the flags that say that the second is not known, all flags.
 struct EmuParts { uint64_t p, q; int32_t unknown, beyond; };
-#if defined(MIRAGE_AVX2) && !defined(MIRAGE_SCALAR) && !defined(__clang__)   // emulation_flags(); the same bits (test/emulate/fragments.cc)
-#define EMU_WIDE __attribute__((target("avx2"), optimize("O2"), noinline, no_sanitize("thread")))
+#if defined(__AVX2__) && !defined(MIRAGE_SCALAR) && !defined(__clang__)   // emulation_flags(); the same bits (test/emulate/fragments.cc)
+#define EMU_WIDE __attribute__((optimize("O2"), noinline, no_sanitize("thread")))
 typedef long long EmuWide __attribute__((vector_size(32)));   // a product for each of a quad's terms
 typedef int EmuWords __attribute__((vector_size(32)));        // a quad: m, e, m, e, ...
 template <int MANTISSA, int COUNT, class F> EMU_WIDE EmuAligned emu_aligned(int32_t top, F quad) {
