@@ -1,6 +1,7 @@
 // Puts numbers into a structure: real extents, tiles, grids and loops. Called by the search itself for the ragged witness and by whoever
 // chooses numbers for a verified structure.
 #include <algorithm>
+#include <map>
 
 #include "mirage/support/round.h"
 #include "search/problem/witness.h"
@@ -176,39 +177,123 @@ std::optional<Graph> instantiate_body(const Graph& body, const std::vector<Type>
   return std::move(b).finish();
 }
 
-/// Walks the kernel level; `on_call` gives a call's body over its operands' types.
-template <class F> std::optional<Graph> walk_kernel(const Structure& s, const std::vector<Type>& params, F&& on_call) {
-  const Graph& g = s.graph;
-  Builder b(Level::kKernel);
-  Joined joined;
-  for (NodeId n = 0; n < g.num_nodes(); n++) {
-    const Node& node = g.node(n);
-    if (const auto* in = g.form<Input>(n)) {
-      if (static_cast<size_t>(in->param) >= params.size()) return std::nullopt;
-      b.add_input(in->param, params[static_cast<size_t>(in->param)]);
+/// How often Repeats repeat, where the program does not say it: padding is as large as what it is joined with, matrices are as many as
+/// those that they meet.
+using Counts = std::map<NodeId, int64_t>;
+
+/// The dimensions of a value with more than one element.
+std::vector<int> long_dims(const Dims& dims) {
+  std::vector<int> out;
+  for (int d = 0; d < dims.rank(); d++) if (dims[d] > 1) out.push_back(d);
+  return out;
+}
+
+/// A constant that is repeated, and reshaped only as to dimensions of one element: its Repeats, with the dimension of v that each makes.
+/// None: v is something else.
+std::vector<std::pair<NodeId, int>> padding(const Graph& g, ValueId v) {
+  std::vector<std::pair<NodeId, int>> out;
+  std::vector<int> of;   // which dimension of v each of x is
+  for (int d = 0; d < g.dims(v).rank(); d++) of.push_back(d);
+  for (ValueId x = v; !g.def_form<Const>(x); x = g.def(x).operands[0]) {
+    const auto* r = g.def_form<Repeat>(x);
+    if (!r && !g.def_form<Reshape>(x)) return {};
+    const Dims &to = g.dims(x), &from = g.dims(g.def(x).operands[0]);
+    if (r) {
+      if (from[r->dim] != 1) return {};
+      out.emplace_back(g.value(x).node, of[static_cast<size_t>(r->dim)]);
       continue;
     }
-    if (const auto* c = g.form<Call>(n)) {
-      std::vector<Type> types;
-      for (ValueId v : node.operands) types.push_back(b.graph().type(v));
-      std::optional<Graph> body = on_call(*c->body, types);
-      if (!body || !b.try_add(Call{std::make_shared<const Graph>(std::move(*body))}, node.operands)) return std::nullopt;
-      continue;
-    }
-    auto op = follow(g, n, b.graph(), params, s.worlds.get(), &joined);
-    if (!op || !b.try_add(std::move(*op), node.operands)) return std::nullopt;
+    const std::vector<int> is = long_dims(to), was = long_dims(from);
+    if (is.size() != was.size()) return {};
+    std::vector<int> next(static_cast<size_t>(from.rank()), -1);
+    for (size_t i = 0; i < is.size(); i++) next[static_cast<size_t>(was[i])] = of[static_cast<size_t>(is[i])];
+    of = std::move(next);
   }
-  if (check_laws(b.graph())) return std::nullopt;
-  return std::move(b).finish();
+  return out;
+}
+
+/// Counts for the padding among the operands of a concatenation, which `built` has at other extents than its other operands. Whether there
+/// are any that are new.
+bool fit_padding(const Graph& g, NodeId n, const Graph& built, Counts& counts) {
+  const auto* joins = g.form<Concat>(n);
+  if (!joins) return false;
+  const std::vector<ValueId>& operands = g.node(n).operands;
+  const auto like = std::find_if(operands.begin(), operands.end(), [&](ValueId v) { return padding(g, v).empty(); });
+  bool fresh = false;
+  for (ValueId v : operands)
+    if (like != operands.end())
+      for (const auto& [repeat, dim] : padding(g, v))
+        if (dim >= 0 && dim != joins->dim && built.dims(v)[dim] != built.dims(*like)[dim])
+          fresh = counts.try_emplace(repeat, built.dims(*like)[dim]).second || fresh;
+  return fresh;
+}
+
+/// What v joins dimensions of; -1: it is no reshape.
+ValueId joined_in(const Graph& g, ValueId v) { return g.def_form<Reshape>(v) ? g.def(v).operands[0] : -1; }
+
+/// Counts for the operands of a call that are repeated because another has more matrices (plan/plan.cc), in a dimension that both join with
+/// those beside it: as often as the other has it in `built`. Whether there are any that are new.
+bool fit_batches(const Graph& g, NodeId n, const Graph& built, Counts& counts) {
+  bool fresh = false;
+  for (ValueId v : g.node(n).operands)
+    for (ValueId u : g.node(n).operands) {
+      const ValueId from = joined_in(g, v), like = joined_in(g, u);
+      const auto* r = from < 0 || like < 0 || from == like ? nullptr : g.def_form<Repeat>(from);
+      if (!r || g.def_form<Repeat>(like) || g.dims(from).rank() != g.dims(like).rank() || g.dims(g.def(from).operands[0])[r->dim] != 1 ||
+          g.dims(like)[r->dim] != r->count || built.dims(like)[r->dim] == built.dims(from)[r->dim])
+        continue;
+      fresh = counts.try_emplace(g.value(from).node, built.dims(like)[r->dim]).second || fresh;
+    }
+  return fresh;
+}
+
+/// Walks the kernel level; `start` gives, at every beginning, what gives a call's body over its operands' types.
+template <class F> std::optional<Graph> walk_kernel(const Structure& s, const std::vector<Type>& params, F&& start) {
+  const Graph& g = s.graph;
+  Counts counts;
+  const auto walk = [&](auto&& on_call, bool& again) -> std::optional<Graph> {
+    Builder b(Level::kKernel);
+    Joined joined;
+    for (NodeId n = 0; n < g.num_nodes(); n++) {
+      const Node& node = g.node(n);
+      if (const auto* in = g.form<Input>(n)) {
+        if (static_cast<size_t>(in->param) >= params.size()) return std::nullopt;
+        b.add_input(in->param, params[static_cast<size_t>(in->param)]);
+        continue;
+      }
+      if (const auto* c = g.form<Call>(n)) {
+        std::vector<Type> types;
+        for (ValueId v : node.operands) types.push_back(b.graph().type(v));
+        std::optional<Graph> body = on_call(*c->body, types);
+        if (body && b.try_add(Call{std::make_shared<const Graph>(std::move(*body))}, node.operands)) continue;
+        again = fit_batches(g, n, b.graph(), counts);
+        return std::nullopt;
+      }
+      auto op = follow(g, n, b.graph(), params, s.worlds.get(), &joined);
+      if (const auto own = counts.find(n); op && own != counts.end()) std::get<Repeat>(*op).count = own->second;
+      if (op && b.try_add(std::move(*op), node.operands)) continue;
+      again = op && fit_padding(g, n, b.graph(), counts);
+      return std::nullopt;
+    }
+    if (check_laws(b.graph())) return std::nullopt;
+    return std::move(b).finish();
+  };
+  for (NodeId known = 0; known <= g.num_nodes(); known++) {   // every walk finds the count of one Repeat more, or is the last
+    bool again = false;
+    std::optional<Graph> out = walk(start(), again);
+    if (!again) return out;
+  }
+  return std::nullopt;
 }
 
 }  // namespace
 
 std::optional<Graph> instantiate(const Structure& s, const std::vector<Type>& params, const std::vector<CallNumbers>& numbers) {
-  size_t next = 0;
-  return walk_kernel(s, params, [&](const Graph& body, const std::vector<Type>& types) -> std::optional<Graph> {
-    if (next >= numbers.size()) return std::nullopt;
-    return instantiate_body(body, types, params, numbers[next++]);
+  return walk_kernel(s, params, [&] {
+    return [&, next = size_t{0}](const Graph& body, const std::vector<Type>& types) mutable -> std::optional<Graph> {
+      if (next >= numbers.size()) return std::nullopt;
+      return instantiate_body(body, types, params, numbers[next++]);
+    };
   });
 }
 
@@ -226,10 +311,13 @@ std::vector<CallNumbers> halve(std::vector<CallNumbers> extents) {
 
 std::vector<CallNumbers> split_extents(const Structure& s, const std::vector<Type>& params) {
   std::vector<CallNumbers> out;
-  walk_kernel(s, params, [&](const Graph& body, const std::vector<Type>& types) -> std::optional<Graph> {
-    auto e = extents_of(body, types);
-    out.push_back(e.value_or(CallNumbers{}));
-    return instantiate_body(body, types, params, CallNumbers{});   // one block, one iteration: its results' types are those at any numbers
+  walk_kernel(s, params, [&] {
+    out.clear();
+    return [&](const Graph& body, const std::vector<Type>& types) -> std::optional<Graph> {
+      auto e = extents_of(body, types);
+      out.push_back(e.value_or(CallNumbers{}));
+      return instantiate_body(body, types, params, CallNumbers{});   // one block, one iteration: results' types are those at any numbers
+    };
   });
   return out;
 }

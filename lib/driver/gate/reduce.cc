@@ -51,8 +51,9 @@ CallNumbers numbers_of(const Graph& body) {
 }
 
 constexpr int64_t kFewMatrices = 3;   ///< of a batch: a first, a last and one between
-/// Where a shape is too large to be emulated else: windows, and what lies between the cuts of a dimension, as small as they can be.
-constexpr int kLastThrift = 3;
+/// Where a shape is too large to be emulated else: windows, and what lies between the cuts of a dimension, as small as they can be; then
+/// smaller than a line of eight where that leaves lines as they begin, and so what no tile is taken from.
+constexpr int kSmallWindows = 3, kLastThrift = 4;
 
 int64_t reduced_extent(const Wish& w, Tails tails) {
   int64_t e = w.extent;
@@ -80,12 +81,21 @@ class Atoms {
   Atoms(const DimClasses& classes, const std::vector<Wish>& wishes, Tails tails)
       : classes_(classes), wishes_(wishes), full_(static_cast<size_t>(classes.atoms)), small_(full_.size()) {
     find_full();
-    const bool is_last = !wishes.empty() && wishes[0].thrift >= kLastThrift;
+    const int thrift = wishes.empty() ? 0 : wishes[0].thrift;
+    const bool is_last = thrift >= kSmallWindows;
+    const auto least = [&](int64_t full) {
+      const int64_t begun = full % 8;   // of a line of eight
+      return thrift >= kLastThrift && begun > 2 ? begun : full > 8 ? 8 + begun : full;
+    };
     for (size_t a = 0; a < small_.size(); a++)
       small_[a] = is_last ? least(full_[a]) : full_[a] > 128 ? 64 + full_[a] % 64 : full_[a];
     for (int c = 0; c < classes.count; c++)
-      if (is_atom(c) && !classes.is_pinned(c))
-        small_[atom(c)] = is_last && of(c).is_shifted ? least(full_[atom(c)]) : reduced_extent(wishes[static_cast<size_t>(c)], tails);
+      if (is_atom(c) && !classes.is_pinned(c)) {
+        const Wish& w = wishes[static_cast<size_t>(c)];
+        const bool is_whole = thrift >= kLastThrift && w.grid_tile == 0 && w.loop_tile == 0 && w.row == 0;   // nothing counts its elements
+        small_[atom(c)] = is_last && of(c).is_shifted ? least(full_[atom(c)]) : reduced_extent(w, tails);
+        if (is_whole) small_[atom(c)] = std::min(small_[atom(c)], least(full_[atom(c)]));
+      }
     for (size_t a = 0; a < small_.size(); a++)
       if (classes.pinned[a] > 0) small_[a] = full_[a];
     for (int c = 0; c < classes.count; c++)
@@ -97,7 +107,6 @@ class Atoms {
   const DimClasses::Class& of(int c) const { return classes_.classes[static_cast<size_t>(c)]; }
   bool is_atom(int c) const { return of(c).factors.empty() && of(c).segments.size() == 1; }
   size_t atom(int c) const { return static_cast<size_t>(of(c).segments[0]); }
-  static int64_t least(int64_t full) { return full > 8 ? 8 + full % 8 : full; }
   void find_full() {
     for (int c = 0; c < classes_.count; c++) {
       const int64_t extent = wishes_[static_cast<size_t>(c)].extent;
@@ -387,7 +396,7 @@ double work_of(const KernelPlan& k) { return k.flops * strategy_of(k).use(k, 0).
 bool is_enough(const Reduced& r, int thrift) {
   double work = 0;
   for (const KernelPlan& k : r.plan->kernels) work += work_of(k);
-  return (thrift + 1 == kLastThrift || work < kMuchWork) && too_large_to_emulate(*r.program, *r.plan).empty();
+  return (thrift + 1 >= kSmallWindows || work < kMuchWork) && too_large_to_emulate(*r.program, *r.plan).empty();
 }
 
 }  // namespace

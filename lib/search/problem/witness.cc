@@ -181,8 +181,9 @@ class Terms {
   void tie_products() {
     for (bool changed = true; changed;) {
       changed = false;
-      for (const Relation& a : relations_)
-        for (const Relation& b : relations_) {
+      for (size_t i = 0; i < relations_.size(); i++)
+        for (size_t j = 0; j < relations_.size(); j++) {   // there may be more of them after each
+          const Relation &a = relations_[i], &b = relations_[j];
           if (a.factors.empty() || b.factors.empty()) continue;
           if (root(a.whole) != root(b.whole)) {   // the same factors make the same product
             if (a.times != b.times || a.factors.size() != b.factors.size() ||
@@ -193,17 +194,43 @@ class Terms {
             changed = true;
             continue;
           }
-          bool alike = a.times == b.times && a.factors.size() == b.factors.size();
-          for (size_t i = 0; alike && i < a.factors.size(); i++)
-            alike = g_.dims(a.factors[i].first)[a.factors[i].second] == g_.dims(b.factors[i].first)[b.factors[i].second];
-          if (!alike) { refuse("a dimension that is split in two ways", a.whole); return; }
-          for (size_t i = 0; i < a.factors.size(); i++) {
-            if (root(a.factors[i]) == root(b.factors[i])) continue;
-            ties_.tie(a.factors[i].first, a.factors[i].second, b.factors[i].first, b.factors[i].second);
-            changed = true;
-          }
+          const std::optional<bool> is_new = tie_factors(a, b);
+          if (!is_new) return refuse("a dimension that is split in two ways", relations_[i].whole);
+          changed = changed || *is_new;
         }
     }
+  }
+  /// Ties the factors of one dimension that two reshapes split. Where dimensions may keep extents, a factor of one may be a product of
+  /// several of the other: a relation of its own, at most one for a dimension and a number of factors. Whether any of it is new; none: they
+  /// are not alike.
+  std::optional<bool> tie_factors(const Relation& a, const Relation& b) {
+    if (a.times != b.times) return std::nullopt;
+    const auto extents = [&](const Relation& r) {
+      Dims out;
+      for (const auto& f : r.factors) out.push_back(extent_of(f));
+      return out;
+    };
+    const auto runs = reshape_runs(extents(a), extents(b));
+    if (!runs) return std::nullopt;
+    const Relation x = a, y = b;   // what is added moves them
+    bool is_new = false;
+    for (const Run& run : *runs) {
+      const bool joins = run.to.size() == 1;
+      const auto& whole = joins ? y.factors[static_cast<size_t>(run.to[0])] : x.factors[static_cast<size_t>(run.from[0])];
+      if (run.from.size() == 1 && joins) {
+        const auto& same = x.factors[static_cast<size_t>(run.from[0])];
+        if (root(same) != root(whole)) ties_.tie(same.first, same.second, whole.first, whole.second), is_new = true;
+        continue;
+      }
+      if (!may_pin_) return std::nullopt;
+      Relation r{whole, {-1, -1}, 0, {}};
+      for (int f : joins ? run.from : run.to) r.factors.push_back((joins ? x : y).factors[static_cast<size_t>(f)]);
+      const bool known = std::any_of(relations_.begin(), relations_.end(), [&](const Relation& o) {
+        return root(o.whole) == root(r.whole) && o.factors.size() == r.factors.size();
+      });
+      if (!known) relations_.push_back(r), is_new = true;
+    }
+    return is_new;
   }
   void number() {
     std::vector<int> roots;   // in order of first occurrence

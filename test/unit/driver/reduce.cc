@@ -2,6 +2,9 @@
 // arithmetic.
 #include <catch2/catch.hpp>
 
+#include <fmt/format.h>
+
+#include "driver/gate/gate.h"
 #include "driver/gate/reduce.h"
 #include "mirage/plan/attend.h"
 #include "mirage/plan/block_plan.h"
@@ -127,5 +130,32 @@ TEST_CASE("positions, slices and joined extents follow a reduction") {
     const Dims cache = r.program->inputs[5].type.dims;
     // columns of wq: groups x queries of a group x features
     CHECK(r.program->inputs[2].type.dims[1] % (cache[0] * cache[2]) == 0);
+  }
+}
+
+TEST_CASE("transposed convolutions have shapes small enough to be emulated") {
+  struct Case { const char *x, *w, *attrs, *y, *why; };
+  const Case cases[] = {
+      {"16, 32, 256, 256", "32, 16, 3, 3", R"("output_padding": 1)", "16, 16, 512, 512", "factors of factors, padding"},
+      {"16, 32, 16, 32, 32", "32, 16, 3, 3, 3", R"("output_padding": 1)", "16, 16, 32, 64, 64", "windows smaller than a line of eight"},
+      {"16, 32, 128, 256", "32, 16, 3, 3", R"("groups": 4)", "16, 64, 255, 511", "as many matrices as filters"},
+  };
+  const Target target = *find_target("sm_90a");
+  for (const Case& c : cases) {
+    INFO(c.why);
+    const std::string text = fmt::format(
+        R"({{"version": "1.0", "name": "t", "inputs": {{"x": {{"shape": [{}], "dtype": "float32"}}, "w": {{"shape": [{}], "dtype": "float32"}}}},
+      "outputs": {{"y": {{"shape": [{}], "dtype": "float32"}}}},
+      "nodes": [{{"op": "conv", "inputs": ["x", "w"], "output": "y", "attrs": {{"transposed": true, "stride": 2, "padding": 1, {}}}}}]}})",
+        c.x, c.w, c.y, c.attrs);
+    const auto p = parse_spec({"t.json", text});
+    REQUIRE(p);
+    const Planned full = make_plan(*p, p->graph, target);
+    REQUIRE(full.plan);
+    const Reduced r = reduce_plan(*p, *full.plan, target, Tails::kOwn);
+    INFO(r.refusal);
+    REQUIRE(r.plan);
+    CHECK(too_large_to_emulate(*r.program, *r.plan).empty());
+    CHECK(r.plan->kernels.size() == full.plan->kernels.size());
   }
 }

@@ -122,6 +122,22 @@ TEST_CASE("witness: joined dimensions are products, cut ones are sums") {
   }
 }
 
+TEST_CASE("witness: a dimension that is split into more and fewer factors keeps no extent where some may") {
+  const Program p = one_input(
+      R"({"op": "reshape", "inputs": ["x"], "output": "a", "attrs": {"shape": [8, 2, 3]}}, {"op": "exp", "inputs": ["a"], "output": "b"},
+    {"op": "reshape", "inputs": ["b"], "output": "c", "attrs": {"shape": [8, 6]}}, {"op": "sum", "inputs": ["c"], "output": "d", "attrs": {"axis": 1, "keepdim": true}},
+    {"op": "mul", "inputs": ["c", "d"], "output": "e"}, {"op": "reshape", "inputs": ["e"], "output": "f", "attrs": {"shape": [48]}},
+    {"op": "relu", "inputs": ["f"], "output": "h"}, {"op": "reshape", "inputs": ["h"], "output": "g", "attrs": {"shape": [4, 2, 6]}}, {"op": "exp", "inputs": ["g"], "output": "y"})",
+      "[4, 2, 6]");
+  const auto is_pinned = [](const search::DimClasses& c) {
+    return std::any_of(c.of[0].begin(), c.of[0].end(), [&](int d) { return c.is_pinned(d); });
+  };
+  CHECK(search::dim_classes(p.graph).refusal == "a dimension that is split in two ways");
+  const search::DimClasses c = search::dim_classes(p.graph, 0, search::Tied::kPinned);
+  CHECK(c.refusal.empty());
+  CHECK(!is_pinned(c));
+}
+
 TEST_CASE("witness: one element stays one, what it is cut out of or appended to changes; one of every few is a quotient") {
   for (int variant : {0, 1}) {
     const auto row_of = [&](const std::string& attrs, const std::string& shape) {
