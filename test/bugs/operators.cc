@@ -58,6 +58,13 @@ TEST_CASE("a flipped tensor is read from its end", "[bugs]") {
            "float16");
 }
 
+TEST_CASE("an axis whose elements squared are too many is flipped in its factors", "[bugs]") {
+  const char* const x = R"("x": {"shape": [1048576, 2], "dtype": "float16"})";
+  const char* const flip = R"({"op": "flip", "inputs": ["x"], "output": "y", "attrs": {"axis": 0}})";
+  emulated(x, flip, "float16");
+  CHECK(text_of(x, flip, "float16").find("reduce.sum") == std::string::npos);
+}
+
 TEST_CASE("places of extremes are stored as whole numbers", "[bugs]") {
   emulated(R"("x": {"shape": [6, 40], "dtype": "float16"})", R"({"op": "argmax", "inputs": ["x"], "output": "y", "attrs": {"axis": 1}})",
            "int64");

@@ -1,5 +1,6 @@
 // Data movement that is made of slices, concatenations, reshapes and repetitions (operators.def says which).
 #include <algorithm>
+#include <cmath>
 #include <fmt/format.h>
 #include "spec/operators/desugar.h"
 
@@ -42,10 +43,22 @@ std::vector<int64_t> per_axis(NodeContext& node, const char* name, int rank) {
   return a->list;
 }
 
-/// x from its last element along an axis to its first.
+/// x from its last element along an axis to its first. Where a choice among all its elements would be too large, an extent of two factors
+/// is turned in each.
 ValueId reversed(NodeContext& node, ValueId x, int axis) {
   Emitter& e = node.emit;
-  const int64_t n = e.dims(x)[axis];
+  const Dims d = e.dims(x);
+  const int64_t n = d[axis];
+  int64_t inner = static_cast<int64_t>(std::sqrt(static_cast<double>(n)));
+  while (n % inner) inner--;
+  if (inner > 1 && d.elements() > kMaxElements / n && d.rank() < kMaxRank) {
+    Dims split;
+    for (int i = 0; i < d.rank(); ++i) {
+      split.push_back(i == axis ? n / inner : d[i]);
+      if (i == axis) split.push_back(inner);
+    }
+    return e.reshape(reversed(node, reversed(node, e.reshape(x, split), axis), axis + 1), d);
+  }
   return n == 1 ? x : read_places(node, x, e.map(MapFn::kSub, {e.constant(static_cast<double>(n - 1)), e.iota(0, {n})}), axis);
 }
 
