@@ -144,6 +144,6 @@ MODELS = {
     ),
     "DiT-XL/2 block, 256 tokens": (DiT, lambda b: (torch.randn(b, 256, 1152), torch.randn(b, 1152)), (2,), ()),
     "ViT-B/16 block, 197 tokens": (ViT, lambda b: (torch.randn(b, 197, 768),), (4,), ()),
-    "ResNet-18 block, 128 x 28 x 28": (lambda: Basic(128, 128), lambda b: (torch.randn(b, 128, 28, 28),), (4,), ()),
-    "ResNet-18": (resnet18, lambda b: (torch.randn(b, 3, 224, 224),), (1,), ()),
+    "ResNet-18 block, 128 x 28 x 28": (lambda: Basic(128, 128), lambda b: (torch.randn(b, 128, 28, 28),), (16, 4, 1), ("x",)),
+    "ResNet-18": (resnet18, lambda b: (torch.randn(b, 3, 224, 224),), (16, 4, 1), ("args[0]",)),
 }
