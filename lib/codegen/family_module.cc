@@ -13,8 +13,6 @@
 namespace mirage {
 namespace {
 
-bool is_word(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_'; }
-
 /// `text` with the name `from`, and names that begin with it, beginning with `to` instead.
 std::string renamed(const std::string& text, const std::string& from, const std::string& to) {
   std::string out;

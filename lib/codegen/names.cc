@@ -2,7 +2,6 @@
 // libraries and Python modules by the table here.
 #include "codegen/names.h"
 #include <algorithm>
-#include <cctype>
 #include <cstdio>
 #include <iterator>
 #include <set>
@@ -329,9 +328,11 @@ bool is_reserved_module_name(std::string_view name) {
   return name.starts_with('_') || contains(kTakenModules, name);
 }
 
+bool is_word(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_'; }
+
 std::string mangle_module_name(std::string_view name) {
   std::string out;
-  for (char c : name) out += std::isalnum(static_cast<unsigned char>(c)) && static_cast<unsigned char>(c) < 128 ? c : '_';
+  for (char c : name) out += is_word(c) ? c : '_';
   if (out.empty()) out = "program";
   if (out[0] == '_' || (out[0] >= '0' && out[0] <= '9')) out = "m" + out;
   while (is_reserved_module_name(out)) out += '_';

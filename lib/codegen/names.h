@@ -18,6 +18,9 @@ std::string mangle_module_name(std::string_view name);
 /// every free name of the list. `module` is the library's C name, whose type NAME_dims is taken too.
 std::vector<std::string> mangle_tensor_names(const std::vector<std::string>& names, const std::string& module);
 
+/// Whether an identifier of C may have this character (ASCII).
+bool is_word(char c);
+
 /// `text` as a C string literal with quotes, pure ASCII.
 std::string c_literal(std::string_view text);
 

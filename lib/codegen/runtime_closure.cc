@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "codegen/module_parts.h"
+#include "codegen/names.h"
 
 namespace mirage {
 namespace {
@@ -32,7 +33,6 @@ struct Piece {
   size_t file = 0;
 };
 
-bool is_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 
 /// Words and single characters of a text, without comments and strings; the words of a macro's body are found like any others.
 std::vector<std::string> tokens_of(std::string_view s) {

@@ -79,7 +79,7 @@ struct DegreeAlgebra {
 };
 
 /// Degrees of the results of g, whose inputs have the given degrees; runs: how often the whole graph is evaluated.
-std::vector<Degree> walk(const Graph& g, const std::vector<Degree>& params, double runs, DegreeAlgebra& a) {
+std::vector<Degree> walk_degrees(const Graph& g, const std::vector<Degree>& params, double runs, DegreeAlgebra& a) {
   std::vector<Degree> values(static_cast<size_t>(g.num_values())), out(static_cast<size_t>(g.num_results()));
   const double loop = g.level() == Level::kBlock ? static_cast<double>(g.launch().loop) : 1;
   const std::vector<Phase> phase =
@@ -97,7 +97,7 @@ std::vector<Degree> walk(const Graph& g, const std::vector<Degree>& params, doub
     } else if (const auto* c = g.form<Call>(n)) {
       std::vector<Degree> args;
       for (size_t i = 0; i < node.operands.size(); i++) args.push_back(in(i));
-      const std::vector<Degree> r = walk(*c->body, args, runs * (looped ? loop : 1), a);
+      const std::vector<Degree> r = walk_degrees(*c->body, args, runs * (looped ? loop : 1), a);
       for (size_t i = 0; i < r.size(); i++) values[static_cast<size_t>(node.first_value) + i] = r[i];
     } else if (const auto* m = g.form<Map>(n)) {
       const Degree none;
@@ -131,7 +131,7 @@ GraphDegree degree_of(const Graph& g) {
   const std::vector<Degree> params(static_cast<size_t>(g.num_params()), Degree{1, 0, 0, 1, 1});
   GraphDegree out;
   out.worst = {0, 0, 0, 1, 1};
-  for (const Degree& d : walk(g, params, 1, a)) out.worst = larger(out.worst, d);
+  for (const Degree& d : walk_degrees(g, params, 1, a)) out.worst = larger(out.worst, d);
   out.keyed_calls = a.calls;
   out.keyed_argument = a.argument;
   out.is_lax = !a.keyed_beside_sqrt && !a.nested;

@@ -19,7 +19,7 @@ struct Factor {
   int64_t here() const { return source < 0 ? extent : 1; }
 };
 /// Rows up to which a product is divided over groups: with more of them what is computed of weights is worth a kernel of its own.
-constexpr int64_t kFewRows = 64;
+constexpr int64_t kFewRowsBeside = 64;
 using Factors = std::vector<Factor>;   ///< of one dimension, outermost first; none: extent 1
 using Shape = std::vector<Factors>;    ///< per dimension of the old value
 
@@ -296,8 +296,8 @@ class Spread {
     std::set<NodeId> joins = x.joins;
     joins.insert(y.joins.begin(), y.joins.end());
     const int64_t depth = g_.dims(node.operands[0])[static_cast<int>(at_x)];
-    const bool few = (!y.joins.empty() && rows_beside(node.operands[1], node.operands[0], depth) <= kFewRows) ||
-                     (!x.joins.empty() && rows_beside(node.operands[0], node.operands[1], depth) <= kFewRows);
+    const bool few = (!y.joins.empty() && rows_beside(node.operands[1], node.operands[0], depth) <= kFewRowsBeside) ||
+                     (!x.joins.empty() && rows_beside(node.operands[0], node.operands[1], depth) <= kFewRowsBeside);
     if (joins.empty() || !few) return std::nullopt;
     for (size_t d = 0; d < x.shape.size(); d++)
       if (d != at_x && !is_simple(x.shape[d])) return std::nullopt;

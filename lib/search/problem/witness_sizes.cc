@@ -38,9 +38,9 @@ bool is_own_by_chance(const Graph& g, const DimClasses& classes, const std::vect
 
 /// Extents of atoms. Frequent ones get small extents. Variant 0: even, so that halves are even splits; what is summed can be halved twice,
 /// by the grid and the loop. Variant 1: odd, so that tiles of half, rounded up, leave a tail and no empty block.
-class Sizes {
+class WitnessSizes {
  public:
-  Sizes(const Graph& g, const DimClasses& classes, int variant)
+  WitnessSizes(const Graph& g, const DimClasses& classes, int variant)
       : g_(g),
         classes_(classes),
         variant_(variant),
@@ -191,7 +191,7 @@ Witness make_witness(const Program& program, int variant, int parts, search::Tie
   const Graph& g = program.graph;
   const DimClasses classes = search::dim_classes(g, parts, tied, alike);
   if (!classes.refusal.empty()) { out.refusal = classes.refusal; return out; }
-  Sizes sizes(g, classes, variant);
+  WitnessSizes sizes(g, classes, variant);
   const bool apart = sizes.all_differ(), small = sizes.is_small();
   std::vector<int64_t> extents = sizes.extents();
   if (tied == search::Tied::kRefused && !(apart && small)) {   // with pinned dimensions nothing is evaluated
