@@ -91,6 +91,27 @@ class PartitionOfModules(Case):
         for got, want in zip(program.module()(*args), Module()(*args)):
             self.assertTrue(torch.allclose(got, want, rtol=1e-3, atol=1e-4))
 
+    def test_many_weights(self):
+        """An operator of PyTorch has 64 arguments at most: more layers than that are several regions, each cut off in front of a product."""
+
+        class Module(torch.nn.Module):
+            def forward(self, x, *weights):
+                for w in weights:
+                    x = (x @ w).relu()
+                return x
+
+        args = torch.randn(4, 8), *(torch.randn(8, 8) for _ in range(150))
+        program = exporting.capture(Module(), args)
+        graph = program.graph_module
+        regions = partition.divide(graph).regions
+        self.assertEqual([len(r.inputs) + len(r.outputs) for r in regions], [64, 64, 28])
+        self.assertEqual([r.spec["nodes"][0]["op"] for r in regions], ["matmul"] * 3)
+        for region in regions:
+            backend.replace(graph, region, as_function(region))
+        graph.graph.lint()
+        graph.recompile()
+        self.assertTrue(torch.allclose(program.module()(*args), Module()(*args), rtol=1e-3, atol=1e-4))
+
     def test_options(self):
         with self.assertRaisesRegex(ValueError, "no option 'min_op'; did you mean 'min_ops'"):
             backend.checked_options({"min_op": 3})

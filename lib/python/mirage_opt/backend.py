@@ -41,6 +41,7 @@ _DEFAULTS: dict[str, Any] = {
     "dynamic_shapes": None,
 }
 _DEVICE = "cuda"  # where regions run
+_PLACE = "mirage_opt_place"  # in a node's meta: the node that has its result now
 _warned: set[str] = set()
 last_partition: Optional[Partition] = None  # of the graph compiled last, for tests and notebooks
 
@@ -204,13 +205,16 @@ def sort(graph: GraphModule) -> None:
 
 
 def replace(graph: GraphModule, region: Region, function: Callable[..., Any]) -> None:
-    """Puts a call in the place of a region's nodes. Inputs that do not begin at a multiple of 16 bytes are copied."""
+    """Puts a call in the place of a region's nodes. Inputs that do not begin at a multiple of 16 bytes are copied; those that another
+    region computes are what was put in their place.
+    """
     place = region.nodes[-1]
     with graph.graph.inserting_after(place):
         call = graph.graph.call_function(function, ())
     arguments = []
     with graph.graph.inserting_before(call):
         for x in region.inputs:
+            x = x.meta.get(_PLACE, x)
             val = x.meta["val"]
             offset = val.storage_offset() * val.element_size()
             if not isinstance(offset, int) or offset % 16:
@@ -230,6 +234,7 @@ def replace(graph: GraphModule, region: Region, function: Callable[..., Any]) ->
     inside = set(region.nodes)
     for old, new in zip(region.outputs, results):
         new.meta["val"] = old.meta["val"]
+        old.meta[_PLACE] = new
         old.replace_all_uses_with(new, delete_user_cb=lambda user: user not in inside and user is not call)
     for node in reversed(region.nodes):
         if not node.users:

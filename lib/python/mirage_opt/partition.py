@@ -61,6 +61,9 @@ HEAVY = {
 }
 
 
+MOST_ARGUMENTS = 64  # of an operator in PyTorch, its results among them
+
+
 class Region(NamedTuple):
     """A part of a graph as a spec. `inputs`: the nodes of the graph that its inputs stand for, in the spec's order; `outputs` likewise.
     `points`: of a spec with axes the program at each of their sizes.
@@ -146,8 +149,7 @@ def divide(gm: GraphModule, name: str = "region", min_ops: int = 2, device: Opti
     refused = list(support.reasons.items())
     regions: list[Region] = []
     proposed = sorted((sorted(g.nodes, key=lambda n: order[n]) for g in groups), key=lambda nodes: order[nodes[0]])
-    for nodes in proposed:
-        nodes = _trimmed(nodes)
+    for nodes in (piece for whole in proposed for piece in _pieces(_trimmed(whole))):
         real = [n for n in nodes if is_operator(n)]
         if not is_heavy(real) or len(real) < min_ops:
             refused.extend(
@@ -191,6 +193,36 @@ def _trimmed(nodes: list[Node]) -> list[Node]:
     return [n for n in nodes if n in inside]
 
 
+def _pieces(nodes: list[Node]) -> list[list[Node]]:
+    """The nodes in parts that an operator has enough arguments for; each as long as it can be, or down to half of that if it hands on fewer
+    results there, best in front of a product or reduction.
+    """
+    pieces: list[list[Node]] = []
+    while True:
+        inside, inputs, waiting = set[Node](), set[Node](), dict[Node, int]()
+        ends: list[tuple[int, int]] = []  # with the number of results that later nodes read
+        for end, node in enumerate(nodes, 1):
+            inside.add(node)
+            for x in node.all_input_nodes:
+                if x not in inside:
+                    inputs.add(x)
+                elif waiting[x] == 1:
+                    del waiting[x]
+                else:
+                    waiting[x] -= 1
+            if node.users:
+                waiting[node] = len(node.users)
+            several = any(isinstance(n.meta.get("val"), (list, tuple)) for n in waiting)
+            if len(inputs) + len(waiting) <= MOST_ARGUMENTS and (end == len(nodes) or not several):
+                ends.append((end, len(waiting)))
+        if not ends or ends[-1][0] == len(nodes):
+            return [*pieces, nodes] if nodes else pieces
+        least = ends[-1][0] / 2
+        end = min((e for e in ends if e[0] >= least), key=lambda e: (e[1], not is_heavy([nodes[e[0]]]), -e[0]))[0]
+        pieces.append(nodes[:end])
+        nodes = nodes[end:]
+
+
 def region_of(nodes: list[Node], name: str, strided: Set[Node] = frozenset()) -> Region:
     """The nodes, in order, as a spec. `strided`: inputs and outputs whose strides are written where they are row-major too. Raises
     Refused where that cannot be.
@@ -230,6 +262,8 @@ def region_of(nodes: list[Node], name: str, strided: Set[Node] = frozenset()) ->
     pairs = [(n, x) for n, x in zip(entries, inputs) if n in kept]
     if not pairs:
         raise Refused("no inputs")
+    if len(pairs) + len(outputs) > MOST_ARGUMENTS:
+        raise Refused(f"over {MOST_ARGUMENTS} tensors in and out")
     spec = {"version": "1.0", "name": identifier(name), "inputs": {n: entries[n] for n, _ in pairs}, "outputs": results, "nodes": b.nodes}
     return Region(spec, nodes, [x for _, x in pairs], outputs)
 
