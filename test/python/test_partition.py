@@ -92,7 +92,7 @@ class PartitionOfModules(Case):
             self.assertTrue(torch.allclose(got, want, rtol=1e-3, atol=1e-4))
 
     def test_many_weights(self):
-        """An operator of PyTorch has 64 arguments at most: more layers than that are several regions, each cut off in front of a product."""
+        """An operator of PyTorch has 64 arguments at most: more layers than that are several regions, cut in front of products."""
 
         class Module(torch.nn.Module):
             def forward(self, x, *weights):
