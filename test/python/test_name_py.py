@@ -66,6 +66,19 @@ class NamePy(Case):
         self.assertIs(m.pair(*self.tensors(), out=out), out)
         self.assertEqual(m._library.stub_seen(3), out[1].data_ptr())
 
+    def test_many_inputs(self):
+        """More than an operator of PyTorch has arguments: a plain function."""
+        names = [f"x{i}" for i in range(70)]
+        sums = [{"op": "add", "inputs": [f"s{i - 1}" if i > 1 else "x0", f"x{i}"], "output": f"s{i}"} for i in range(1, 70)]
+        half = {"shape": [4, 8], "dtype": "float16"}
+        m = self.load_spec({"name": "many", "inputs": dict.fromkeys(names, half), "outputs": {"s69": half}, "nodes": sums}, 71)
+        args = [torch.zeros(4, 8, dtype=torch.float16) for _ in names]
+        y = m.many(*args)
+        self.assertEqual([m._library.stub_seen(i) for i in range(71)], [x.data_ptr() for x in (*args, y)])
+        self.assertIs(m.many(*args, out=y), y)
+        with self.assertRaisesRegex(ValueError, "x69 has shape"):
+            m.many(*args[:-1], args[0][:2])
+
     def test_refuses(self):
         m = self.load("refuses")
         x, w = self.tensors()

@@ -247,7 +247,7 @@ def _no_backward(*gradients):
 
 def _register():
     """Three overloads: what programs are traced with, which knows that it has no gradient; the same without that, whose call costs half; and the one that is given its outputs."""
-    if not @HAS_TENSORS@ or not hasattr(_torch.library, "register_fake"):  # before PyTorch 2.4, and without a tensor to dispatch on: plain functions
+    if not @IS_OPERATOR@ or not hasattr(_torch.library, "register_fake"):  # before PyTorch 2.4, without a tensor to dispatch on, or with too many: plain functions
         return _run, _run, _run_out
     name, number = "@NAME@", 1
     while hasattr(_torch.ops.mirage_opt, name):  # another library of the name: each keeps an operator of its own
@@ -352,7 +352,9 @@ std::string python_text(const ModuleFacts& f, const PythonParts& parts) {
     doc += (doc.empty() ? "" : t.is_output && doc.find(" -> ") == std::string::npos ? " -> " : ", ") + t.c_name + ": " + parts.types[i];
   }
   const size_t outputs = f.program.outputs.size();
-  const bool has_values = f.has_values(), has_tensors = first < static_cast<size_t>(f.num_inputs());
+  constexpr size_t kMostArguments = 64;   // of an operator of PyTorch; this one's overload with outputs has the most
+  const bool has_values = f.has_values(),
+             is_operator = first < static_cast<size_t>(f.num_inputs()) && f.tensors.size() <= kMostArguments;
   const auto is_taken = [&](const char* name) {
     return std::any_of(f.tensors.begin(), f.tensors.end(), [&](const AbiTensor& t) { return !t.is_output && t.c_name == name; });
   };
@@ -377,7 +379,7 @@ std::string python_text(const ModuleFacts& f, const PythonParts& parts) {
                                 : "[x.data_ptr() for x in tensors]"},
        {"SPLIT", has_values ? "    wants, tensors = _only_tensors(wants, tensors)\n" : ""}, {"POINT_OF_INPUTS", parts.point_of_inputs},
        {"POINT_OF_ALL", parts.point_of_all}, {"FIRST_TENSOR", std::to_string(first)},
-       {"HAS_TENSORS", has_tensors ? "_INPUTS" : "()"}, {"PARAMETERS", parameters},
+       {"IS_OPERATOR", is_operator ? "_INPUTS" : "()"}, {"PARAMETERS", parameters},
        {"RESULTS", outputs == 1 ? results : "(" + results + ")"}, {"COMMA", comma}, {"OUT", out},
        {"PAD_PARAMETER", parts.pads.empty() ? "" : ", " + pad + "=False"},
        {"PAD", expand(parts.pads, own)}, {"PAD_DOC",
