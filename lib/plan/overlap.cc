@@ -90,12 +90,13 @@ void make_room(Plan& plan, const Target& target, const ContractRule& rule) {
   if (target.sm < 90 || plan.kernels.size() < 2) return;
   for (size_t i = 0; i < plan.kernels.size(); i++) {
     KernelPlan& k = plan.kernels[i];
-    if (leaves_room(k, target)) continue;
+    const bool late = i > 0 && is<StreamPlan>(k) && gain(plan.kernels[i - 1], k, target) == 0;
+    if (leaves_room(k, target) && !late) continue;
     const KernelPlan* best = nullptr;
     const std::vector<KernelPlan> others = kernel_alternatives(k, target, rule, kMost);
     double least = k.predicted_us - gain_around(plan.kernels, i, k, target);
     for (const KernelPlan& o : others) {
-      if (!is<AttendPlan>(o) || !leaves_room(o, target)) continue;
+      if (o.body.index() != k.body.index() || !leaves_room(o, target)) continue;
       if (const double us = o.predicted_us - gain_around(plan.kernels, i, o, target); us < least) least = us, best = &o;
     }
     if (!best) continue;

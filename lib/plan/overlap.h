@@ -10,8 +10,8 @@ namespace mirage {
 /// final.
 void start_early(Plan& plan, const Target& target);
 
-/// Attention that is divided so that it takes part in early starts, where the plan is cheaper for it than with the division that is
-/// cheapest by itself. Before start_early.
+/// Attention and streams that are divided so that they take part in early starts, where the plan is cheaper for it than with the division
+/// that is cheapest by itself. Before start_early.
 void make_room(Plan& plan, const Target& target, const ContractRule& rule);
 
 }  // namespace mirage

@@ -172,7 +172,7 @@ class Models {
     s.chunk = n_.chunk;
     s.evict_first = n_.evict_first;
     s.registers = n_.reduced.loop == 0;
-    for (const Split* x : n_.free) if (x->tile == 32 || x->tile == 64) s.columns = static_cast<int>(x->tile);
+    for (const Split* x : n_.free) if (x->tile == 16 || x->tile == 32 || x->tile == 64) s.columns = static_cast<int>(x->tile);
     give(s);
     s.evict_first = !s.evict_first;   // nothing that could be evicted first
     give(s);

@@ -35,6 +35,7 @@
 //   }
 
 // ======== device library ========
+#define MO_ORDERED_LOADS
 // (device library)
 
 // ======== kernels ========
@@ -66,6 +67,7 @@ namespace mirage_mlp_gelu {
 //   }
 // bound by device memory: 8.6 MB, 64 blocks of 256 threads in clusters of 1, 1 per SM, 128 KB in flight per SM, 1 wave(s)
 __global__ void __launch_bounds__(256, 1) mlp_gelu_k0_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in0, const void* __restrict__ in2, void* __restrict__ out0) {
+  mo::release_next();
   using namespace mo;
   constexpr int kThreads = 256, kWarps = 8, kStages = 2, kChunk = 64, kCluster = 1, kWorkers = 8, kSteps = 1, kChunks = 16, kRounds = 2;
   constexpr int kM = 16, kN = 4096, kDepth = 1024, kRows = 2, kUnits = 2, kItems = 256, kShare = 256, kTail = 1;   // kRows: groups of 8
@@ -145,29 +147,28 @@ __global__ void __launch_bounds__(256, 1) mlp_gelu_k0_stream(const __grid_consta
 //     index k 4096, n 1024, m 16
 //     assume m <= 16, n % 64, k % 64, k % 2048
 //     split n by 64 over x 16 grid
-//     reduce k by 64 over i 2 loop, c 8 cluster, v 4 warp
-//     shared ring owners 4 slots 2 align 1024
+//     reduce k by 64 over i 2 loop, c 4 cluster, v 8 warp
+//     shared ring owners 8 slots 2 align 1024
 //     shared received align 16
 //     shared barriers mbarriers align 8
-//     per_sm 2
-//     role all 4 warps {
+//     role all 8 warps {
 //       x1 = param 1 [n] : f16 items ld
 //       for i {
 //         w0 = param 0 [k,n] : f16 ring 64x64 swizzle 128 tma ahead 2 evict_first
 //         x2 = param 2 [m,k] : f16 oct 16x64 ld ahead 1
 //         v4 += x2 @ w0 : f32 sync_acc 16x64 sync16816 swap
 //       }
-//       fold v4 over c, v by st_async through items0 : f32 over ring 4x16x64, received0 : f32 received 16x64
+//       fold v4 over c, v by st_async through items0 : f32 over ring 8x16x64, received0 : f32 received 16x64
 //       v5 = x1 + v4 : f32 items
 //       store 0 = v5 by direct
 //     }
 //   }
-// bound by device memory: 8.6 MB, 128 blocks of 128 threads in clusters of 8, 2 per SM, 64 KB in flight per SM, 1 wave(s)
-__global__ void __cluster_dims__(8, 1, 1) __launch_bounds__(128, 2) mlp_gelu_k1_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in1, const void* __restrict__ in2, void* __restrict__ out0) {
+// bound by device memory: 8.6 MB, 64 blocks of 256 threads in clusters of 4, 1 per SM, 128 KB in flight per SM, 1 wave(s)
+__global__ void __cluster_dims__(4, 1, 1) __launch_bounds__(256, 1) mlp_gelu_k1_stream(const __grid_constant__ mo::TensorMap map0, const void* in1, const void* in2, void* out0) {
   using namespace mo;
-  constexpr int kThreads = 128, kWarps = 4, kStages = 2, kChunk = 64, kCluster = 8, kWorkers = 32, kSteps = 1, kChunks = 64, kRounds = 2;
-  constexpr int kM = 16, kN = 1024, kDepth = 4096, kRows = 2, kUnits = 2, kItems = 256, kShare = 32, kTail = 1;   // kRows: groups of 8
-  constexpr int kStage = 8192, kRing = 16384, kReceived = 65536, kStatistics = 69632, kBarriers = 69632;
+  constexpr int kThreads = 256, kWarps = 8, kStages = 2, kChunk = 64, kCluster = 4, kWorkers = 32, kSteps = 1, kChunks = 64, kRounds = 2;
+  constexpr int kM = 16, kN = 1024, kDepth = 4096, kRows = 2, kUnits = 2, kItems = 256, kShare = 64, kTail = 1;   // kRows: groups of 8
+  constexpr int kStage = 8192, kRing = 16384, kReceived = 131072, kStatistics = 135168, kBarriers = 135168;
   extern __shared__ __align__(1024) unsigned char stream_smem[];
   unsigned char* const smem = stream_smem;
   const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = cluster_rank(), column = block_id() / kCluster * 64, worker = rank * kWarps + warp;
@@ -188,6 +189,7 @@ __global__ void __cluster_dims__(8, 1, 1) __launch_bounds__(128, 2) mlp_gelu_k1_
     copy_box(to + 0, map0, column, chunk * kChunk, bar, policy);
   };
   for (int s = 0; s < kStages; s++) fetch(s);
+  await_previous();   // weights are under way; everything else may come from the kernel ahead
   warp_barrier();
   cluster_arrive_relaxed();
   Pack<2> e1[kTail];
@@ -271,7 +273,7 @@ struct TensorFacts { int rank; uint8_t dl_code; uint8_t dl_bits; uint64_t span_b
 constexpr int kNumInputs = 5;
 constexpr int kNumTensors = 6;
 constexpr uint64_t kWorkspaceBytes = 131072u;
-constexpr int kMaxSharedBytes = 131208;
+constexpr int kMaxSharedBytes = 135304;
 constexpr TensorFacts kTensors[kNumTensors] = {
     {2, 2, 16, 32768u, {16, 1024}, {1024, 1}},   // x: f16[16,1024]
     {2, 2, 16, 8388608u, {1024, 4096}, {4096, 1}},   // w1: f16[1024,4096]
@@ -331,7 +333,7 @@ inline int check_device(int device) {
 inline int set_attributes() {
   cudaError_t error = cudaSuccess;
   if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&mlp_gelu_k0_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 131208)) != cudaSuccess) return error;
-  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&mlp_gelu_k1_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 69704)) != cudaSuccess) return error;
+  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&mlp_gelu_k1_stream), cudaFuncAttributeMaxDynamicSharedMemorySize, 135304)) != cudaSuccess) return error;
   return kSuccess;
 }
 
@@ -350,6 +352,20 @@ inline int prepare_device() {
 }
 
 template <class... P, class... A> cudaError_t start(void (*kernel)(P...), dim3 grid, unsigned threads, size_t shared_bytes, cudaStream_t stream, A... args) {
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid;
+  config.blockDim = dim3(threads, 1u, 1u);
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = stream;
+  cudaLaunchAttribute dependent = {};
+  dependent.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  dependent.val.programmaticStreamSerializationAllowed = 1;
+  config.attrs = &dependent;
+  config.numAttrs = 1;
+  return cudaLaunchKernelEx(&config, kernel, args...);
+}
+
+template <class... P, class... A> cudaError_t start_alone(void (*kernel)(P...), dim3 grid, unsigned threads, size_t shared_bytes, cudaStream_t stream, A... args) {
   cudaLaunchConfig_t config = {};
   config.gridDim = grid;
   config.blockDim = dim3(threads, 1u, 1u);
@@ -392,10 +408,10 @@ inline int launch(const mlp_gelu_dims* dims, const void* const* t, void* workspa
   cudaError_t error = cudaSuccess;
   mo::TensorMap map0_0;
   if ((error = encode_map(map0_0, static_cast<const char*>(t[1]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {4096, 1024}, {8192}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  if ((error = start(mlp_gelu_k0_stream, dim3(64u, 1u, 1u), 256u, 131208u, stream, map0_0, t[0], t[2], static_cast<void*>(w + 0))) != cudaSuccess) return error;
+  if ((error = start_alone(mlp_gelu_k0_stream, dim3(64u, 1u, 1u), 256u, 131208u, stream, map0_0, t[0], t[2], static_cast<void*>(w + 0))) != cudaSuccess) return error;
   mo::TensorMap map1_0;
   if ((error = encode_map(map1_0, static_cast<const char*>(t[3]) + 0, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2u, {1024, 4096}, {2048}, {64, 64}, CU_TENSOR_MAP_SWIZZLE_128B)) != cudaSuccess) return error;
-  if ((error = start(mlp_gelu_k1_stream, dim3(128u, 1u, 1u), 128u, 69704u, stream, map1_0, t[4], static_cast<const void*>(w + 0), const_cast<void*>(t[5]))) != cudaSuccess) return error;
+  if ((error = start(mlp_gelu_k1_stream, dim3(64u, 1u, 1u), 256u, 135304u, stream, map1_0, t[4], static_cast<const void*>(w + 0), const_cast<void*>(t[5]))) != cudaSuccess) return error;
   return error;
 }
 
@@ -481,7 +497,7 @@ MIRAGE_API int mlp_gelu_launch_dlpack(const mirage_mlp_gelu::DlTensor* const* te
 MIRAGE_API const char* mlp_gelu_status_string(int status) { return mirage_mlp_gelu::status_string(status); }
 
 MIRAGE_API const char* mlp_gelu_info_json(void) {
-  return "{\"schema\":1,\"name\":\"mlp_gelu\",\"program\":\"mlp_gelu\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"d59dd6294b368396\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":131072,\"inputs\":[{\"name\":\"x\",\"c_name\":\"x\",\"dtype\":\"float16\",\"shape\":[16,1024],\"strides\":[1024,1],\"span_bytes\":32768},{\"name\":\"w1\",\"c_name\":\"w1\",\"dtype\":\"float16\",\"shape\":[1024,4096],\"strides\":[4096,1],\"span_bytes\":8388608},{\"name\":\"b1\",\"c_name\":\"b1\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"w2\",\"c_name\":\"w2\",\"dtype\":\"float16\",\"shape\":[4096,1024],\"strides\":[1024,1],\"span_bytes\":8388608},{\"name\":\"b2\",\"c_name\":\"b2\",\"dtype\":\"float16\",\"shape\":[1024],\"strides\":[1],\"span_bytes\":2048}],\"outputs\":[{\"name\":\"y\",\"c_name\":\"y\",\"dtype\":\"float16\",\"shape\":[16,1024],\"strides\":[1024,1],\"span_bytes\":32768}],\"kernels\":[{\"name\":\"mlp_gelu_k0_stream\",\"grid\":[64,1,1],\"threads\":256,\"smem_bytes\":131208},{\"name\":\"mlp_gelu_k1_stream\",\"grid\":[128,1,1],\"threads\":128,\"smem_bytes\":69704}]}";
+  return "{\"schema\":1,\"name\":\"mlp_gelu\",\"program\":\"mlp_gelu\",\"tool\":\"mirage-opt\",\"version\":\"0.1.0\",\"spec_id\":\"d59dd6294b368396\",\"target\":\"sm_90a\",\"abi_version\":1,\"workspace_bytes\":131072,\"inputs\":[{\"name\":\"x\",\"c_name\":\"x\",\"dtype\":\"float16\",\"shape\":[16,1024],\"strides\":[1024,1],\"span_bytes\":32768},{\"name\":\"w1\",\"c_name\":\"w1\",\"dtype\":\"float16\",\"shape\":[1024,4096],\"strides\":[4096,1],\"span_bytes\":8388608},{\"name\":\"b1\",\"c_name\":\"b1\",\"dtype\":\"float16\",\"shape\":[4096],\"strides\":[1],\"span_bytes\":8192},{\"name\":\"w2\",\"c_name\":\"w2\",\"dtype\":\"float16\",\"shape\":[4096,1024],\"strides\":[1024,1],\"span_bytes\":8388608},{\"name\":\"b2\",\"c_name\":\"b2\",\"dtype\":\"float16\",\"shape\":[1024],\"strides\":[1],\"span_bytes\":2048}],\"outputs\":[{\"name\":\"y\",\"c_name\":\"y\",\"dtype\":\"float16\",\"shape\":[16,1024],\"strides\":[1024,1],\"span_bytes\":32768}],\"kernels\":[{\"name\":\"mlp_gelu_k0_stream\",\"grid\":[64,1,1],\"threads\":256,\"smem_bytes\":131208},{\"name\":\"mlp_gelu_k1_stream\",\"grid\":[64,1,1],\"threads\":256,\"smem_bytes\":135304}]}";
 }
 
 MIRAGE_API unsigned mlp_gelu_abi_version(void) { return 1u; }

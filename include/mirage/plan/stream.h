@@ -3,8 +3,8 @@
 // low-rank side products and everything behind the sums ride along in registers. Made by plan/stream/stream.cc from the structure of the
 // graph, read by codegen/kernels/stream.cc.
 //
-// The plan ignores the tiles of the body's grid and loop: it has its own, 64 columns and `chunk` elements of the reduction, over the same
-// extents.
+// The plan ignores the tiles of the body's grid and loop: it has its own, 64 columns or fewer and `chunk` elements of the reduction, over
+// the same extents.
 #pragma once
 #include <algorithm>
 #include <memory>
@@ -25,10 +25,10 @@ constexpr int kUnevenLine = 144;        ///< bytes of the vectors that hold 64 e
 /// An input that flows through the ring: one box per chunk.
 struct StreamWeight {
   NodeId input = -1;
-  StreamAxis free = StreamAxis::kCol;   ///< kCol: 64 columns per block; kRank: all of it
+  StreamAxis free = StreamAxis::kCol;   ///< kCol: `columns` per block; kRank: all of it
   bool depth_major = false;             ///< neighbours along the reduction are neighbours in memory
   int64_t extent = 0;                   ///< columns or rank
-  int padded = 64;                      ///< columns of the box: 64, or the rank rounded up to 16, 32 or 64
+  int padded = 64;                      ///< columns of the box: `columns`, or the rank rounded up to 16, 32 or 64
   int64_t line = 0;                     ///< elements between lines in memory
   int64_t slice = 0;                    ///< elements from one product of the batch to the next; 0: the same for all
   /// its lines begin at any element: brought as the whole vectors that hold them, without tensor copies (runtime/45_stream_uneven.cuh)
@@ -110,7 +110,7 @@ struct StreamPlan : StreamShape {
   /// weights go straight to registers, without ring, copies or barriers: a warp's whole part fits there (warps x chunk cover the reduction,
   /// no cluster)
   bool registers = false;
-  int columns = 64;                              ///< of a block: 64, or 32 where weights go to registers
+  int columns = 64;                              ///< of a block: 64, 32 or 16
   /// what `early` reduces fits a warp's registers until all of it is known: asked for before the weights, behind which it would wait for
   /// device memory
   bool hold_early = false;

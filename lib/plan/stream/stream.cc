@@ -41,7 +41,9 @@ int registers(const StreamPlan& p) {
     const bool weight = std::any_of(p.weights.begin(), p.weights.end(), [&](const StreamWeight& w) { return w.input == i; });
     if (weight || std::count(axes.begin(), axes.end(), StreamAxis::kDepth) == 0) continue;
     const int words = dtype_bytes(p.operands[static_cast<size_t>(p.body.form<Input>(i)->param)].dtype) * 2;
-    n += 2 * p.chunk / 32 * words * (std::count(axes.begin(), axes.end(), StreamAxis::kRow) ? p.row_tiles : 1);
+    if (i == p.second_input) continue;   // in the place of the first part's
+    const int times = p.depth <= int64_t{p.chunk} * p.warps * p.cluster ? 1 : 2;   // a next chunk is under way
+    n += times * p.chunk / 32 * words * (std::count(axes.begin(), axes.end(), StreamAxis::kRow) ? p.row_tiles : 1);
   }
   return n;
 }
@@ -349,6 +351,15 @@ namespace {
 /// half of a compilation's time.
 struct Division { StreamChoice choice; double us = 0; };
 
+/// Whether blocks of so many columns have a multiprocessor each, and a fourth of them work (8 x 2048 x 512 in 32 blocks 3.1, in 64 of
+/// clusters of eight 2.9), and copies bring no less than 64 bytes of a line (16 x 4096 x 1024 in blocks of 16 columns, lines along the
+/// columns: 5.9, along the reduction 5.2).
+bool narrow_fits(const StreamPlan& p, int columns, int cluster, const Target& target) {
+  const bool along_columns = std::any_of(p.weights.begin(), p.weights.end(), [](const StreamWeight& w) { return !w.depth_major; });
+  const int64_t tiles = ceil_div(p.cols, int64_t{columns}) * p.batch;
+  return 2 * tiles <= target.num_sms && 4 * tiles * cluster >= target.num_sms && (columns >= 32 || !along_columns);
+}
+
 /// All that fit, the cheapest first; empty with the reason.
 std::vector<Division> divisions_of(const StreamPlan& matched, const Target& target, std::string& why) {
   std::vector<Division> all;
@@ -376,6 +387,15 @@ std::vector<Division> divisions_of(const StreamPlan& matched, const Target& targ
       for (int chunk : {32, 64, 128})
         for (int stages : {1, 2, 3, 4, 6})
           for (int blocks : {1, 2, 3, 4}) consider({warps, stages, chunk, cluster, blocks, true, false, most_columns});
+  // Fewer columns instead of larger clusters and of multiprocessors without work; each warp has as many chunks.
+  for (int columns : {32, 16})
+    for (int cluster : {1, 2})
+      if (columns < most_columns && narrow_fits(p, columns, cluster, target))
+        for (int warps : {4, 6, 8, 12})
+          for (int chunk : {32, 64, 128})
+            for (int stages : {1, 2, 3, 4, 6, 8})
+              if (ceil_div(p.depth, int64_t{chunk}) % (warps * cluster) == 0)
+                consider({warps, stages, chunk, cluster, 1, true, false, columns});
   for (int columns : {32, 64})
     for (int chunk : {32, 64, 128})
       for (int blocks : {1, 2, 3, 4})

@@ -38,8 +38,15 @@ constexpr double kScaledInstructions = 150, kLongLoopUs = 0.4;
 // 5.2 and 5.0 with chunks of 128, 6.4 with two stages of 64, 5.9 with four, predicted 4.6 to 4.8 without these; 16 x 1024 with a gain and a
 // low rank before 4096 columns 7.4 in one round of 64, 8.0 in two of 32, predicted 5.8 and 5.7.
 constexpr double kShortUs = 3.5, kShortScaledUs = 1.4, kShortPreparedUs = 0.3, kShortRoundsUs = 1.0;
-// a reduction of two parts: four gates of 32 x (512 + 1024) x 1024 took 9.7, predicted 7.2 without
+// A reduction of two parts in clusters of four and eight: four gates of 32 x (512 + 1024) x 1024 took 9.6, predicted 7.2 without; in
+// clusters of two, blocks of 16 columns, 7.3, predicted 7.1.
 constexpr double kTwoPartsUs = 2.5;
+// A stage more of copies that are as short as the time that one thread takes to issue them. There, warps x stages: 6 x 4 took 7.3, 6 x 8
+// 8.4, 4 x 8 7.9, 4 x 12 8.7.
+constexpr double kShortBox = 2048, kShortBoxStageUs = 0.2;
+// Blocks of fewer columns, for 64 KB of the small operand that each of them reads: 16 x 4096 x 1024 in blocks of 32 columns 5.1, predicted
+// 4.65 without; 1 x 2048 x 2048 4.0, predicted 4.0.
+constexpr double kNarrowRowsUs = 0.45;
 constexpr double kTileUs = 0.0265;           // one SM: 32 x 64 elements of a weight times eight rows
 
 // Lines that begin anywhere: 32 x 64 elements of a weight take nine copies a lane and are read in halves (64 reads a lane, 32 joins;
@@ -133,6 +140,22 @@ double depth_of(const StreamPlan& p, const StreamWeight& w) {
   return static_cast<double>(w.instead_of >= 0 ? p.second : p.depth - p.second);
 }
 
+/// A thread issues a copy in about 130 cycles, and the first are issued before anything else happens; but rows that wait for theirs, too.
+double issue_us(const StreamPlan& p, bool tf32) {
+  const double box = static_cast<double>(p.stage_bytes);
+  return (box > kShortBox ? 0.05 : kShortBoxStageUs) * (p.stages - 1) * (tf32 && p.prepared ? std::min(1.0, box / kBox) : 1.0);
+}
+
+/// Blocks of fewer columns read the small operand oftener.
+double narrow_us(const StreamPlan& p) {
+  return p.columns == 64 ? 0.0 : kNarrowRowsUs * static_cast<double>(p.rows * p.depth) * 2 / p.cluster / (64 << 10);
+}
+
+/// Copies of lines along the reduction that are all under way at once, of blocks of fewer columns where a block streams more than 64 KB.
+double deep_us(const StreamPlan& p, double streamed) {
+  return p.columns == 64 ? 0.4 : 0.8 * std::clamp(streamed / (64 << 10) - 1, 0.0, 1.0);
+}
+
 double flops_of(const StreamPlan& p) {
   double n = 0;
   for (const StreamShape& s : p.beside)
@@ -210,7 +233,7 @@ Cost estimate(const StreamPlan& p, const Target& target, bool explain) {
     const bool ranked = std::any_of(p.weights.begin(), p.weights.end(), [](const StreamWeight& w) { return w.free == StreamAxis::kRank; });
     const bool deep = std::any_of(p.weights.begin(), p.weights.end(), [](const StreamWeight& w) { return w.depth_major; });
     t_copies = std::min(t_copies, soft_max(t_dram + kOneShotUs, streamed * per_sm / target.stream_sm_bytes_per_us)) +
-               (ranked ? kOneShotRankUs : 0.0) + (deep ? 0.4 : 0.0);
+               (ranked ? kOneShotRankUs : 0.0) + (deep ? deep_us(p, streamed) : 0.0);
   }
   double products = 0;   // of 16 x 8 x 16 per unit of 32 x 64, by their latency in mma.sync
   for (const StreamContraction& x : p.contractions)
@@ -236,8 +259,6 @@ Cost estimate(const StreamPlan& p, const Target& target, bool explain) {
                                          : 0.0;
   // The last chunk of each warp is computed when everything has arrived; then warps and blocks add up.
   const double last = 0.02 * p.chunk / 32 * (1 + 0.5 * p.row_tiles) * std::max(1.0, warps / 8);
-  // a thread issues a copy in about 130 cycles, and the first are issued before anything else happens; but rows that wait for theirs, too
-  const double issue = 0.05 * (p.stages - 1) * (tf32 && p.prepared ? std::min(1.0, box / kBox) : 1.0);
   const double meeting = (p.cluster == 1   ? 0.0
                           : p.cluster == 2 ? 0.3
                                            : 0.9) +
@@ -266,10 +287,10 @@ Cost estimate(const StreamPlan& p, const Target& target, bool explain) {
                 std::clamp(streamed * per_sm / (48 << 10) - 1, 0.0, 1.0)
           : 0.0;
   Cost c;
-  c.us = t_short + t_scaled + early + late + target.launch_us + kPrologueUs + kTailUs + meeting + issue + last +
+  c.us = t_short + t_scaled + early + late + target.launch_us + kPrologueUs + kTailUs + meeting + issue_us(p, tf32) + last +
          soft_max(t_copies, t_mma + kBesideProducts * t_elements + t_uneven) + t_shared + t_boxes + alone +
          (waves - 1) * (p.batch > 1 && p.blocks_per_sm > 1 ? 1.0 : 4.0) + 0.02 * (p.blocks_per_sm - at_once);
-  c.us += (p.evict_first ? 0.0 : 0.1) + (p.second ? kTwoPartsUs : 0.0);
+  c.us += (p.evict_first ? 0.0 : 0.1) + (p.second && p.cluster > 2 ? kTwoPartsUs : 0.0) + narrow_us(p);
   if (p.uneven()) c.us *= kUnevenMargin;
   else if (uneven > 0) c.us *= kPiecesMargin;
   if (uneven > 0 && dram < kSmallStream) c.us += kSmallStreamUs;

@@ -65,6 +65,10 @@ inline std::vector<MeasuredLinear<StreamChoice>> measured_streams() {
        {{{4, 1, 64, 1, 1, true}, 2.98}, {{4, 2, 32, 1, 1, true}, 3.13}, {{8, 1, 32, 1, 1, true}, 3.43}, {{4, 1, 32, 2, 1, true}, 3.27}}},
       {{.rows = 8, .depth = 4096, .cols = 4096, .rank = 16}, {{{4, 2, 128, 2, 1, true}, 10.45}, {{8, 2, 64, 2, 1, true}, 10.66},
         {{8, 1, 128, 2, 1, true}, 11.15}, {{8, 3, 32, 2, 1, true}, 11.1}, {{4, 4, 64, 2, 1, true}, 11.2}}},
+      // blocks of 32 and 16 columns; with a bias
+      {{.rows = 1, .depth = 2048, .cols = 2048}, {{{4, 2, 128, 2, 1, true}, 4.34}, {{8, 2, 128, 1, 1, true, false, 32}, 3.96}}},
+      {{.rows = 16, .depth = 4096, .cols = 1024}, {{{4, 2, 64, 8, 2, true}, 4.90}, {{8, 2, 128, 2, 1, true, false, 32}, 5.09},
+        {{8, 2, 64, 2, 1, true, false, 16}, 5.90}}},
   };
 }
 

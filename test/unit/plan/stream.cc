@@ -2,6 +2,8 @@
 // on an H200.
 #include "mirage/plan/stream.h"
 
+#include <set>
+
 #include <catch2/catch.hpp>
 
 #include "unit/plan/linear.h"
@@ -201,6 +203,28 @@ TEST_CASE("places in shared memory do not overlap and fit") {
     }
     CHECK(fit > 0);
   }
+}
+
+TEST_CASE("blocks of fewer columns are divisions where each has a multiprocessor") {
+  const auto narrow = [](const Case& c) {   // widths of rings below 64 columns
+    std::set<int> widths;
+    for (const StreamPlan& p : stream_candidates(c.body, c.operands, c.results, target(), {kHalf, false}).plans) {
+      if (p.registers || p.columns == 64) continue;
+      widths.insert(p.columns);
+      CHECK(p.column_blocks() * p.cluster <= target().num_sms);
+      CHECK(p.cluster <= 2);
+      CHECK(p.depth / p.chunk % (p.warps * p.cluster) == 0);
+      CHECK(p.weights[0].padded == p.columns);
+      CHECK(p.ring_bytes >= p.row_tiles * int64_t{p.columns} * 32);
+    }
+    return widths;
+  };
+  Case lines = linear(8, 1536, 1024);
+  CHECK(narrow(lines) == std::set<int>{32});            // 64 bytes of a line at least
+  lines.operands[1].strides = {1, 1536};                // lines along the reduction
+  CHECK(narrow(lines) == std::set<int>{16, 32});
+  CHECK(narrow(linear(8, 1536, 4096)).empty());         // 64 columns leave no multiprocessor without work
+  CHECK(narrow(linear(8, 1536, 1024, 1, false, 16)).empty());   // second factors have 64 columns
 }
 
 TEST_CASE("the model's order of streams is the measured one") {
