@@ -42,7 +42,8 @@ int registers(const StreamPlan& p) {
     if (weight || std::count(axes.begin(), axes.end(), StreamAxis::kDepth) == 0) continue;
     const int words = dtype_bytes(p.operands[static_cast<size_t>(p.body.form<Input>(i)->param)].dtype) * 2;
     if (i == p.second_input) continue;   // in the place of the first part's
-    const int times = p.depth <= int64_t{p.chunk} * p.warps * p.cluster ? 1 : 2;   // a next chunk is under way
+    // of a ring a next chunk is under way, if there is one
+    const int times = !p.registers && p.depth <= int64_t{p.chunk} * p.warps * p.cluster ? 1 : 2;
     n += times * p.chunk / 32 * words * (std::count(axes.begin(), axes.end(), StreamAxis::kRow) ? p.row_tiles : 1);
   }
   return n;
