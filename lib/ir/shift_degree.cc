@@ -105,8 +105,9 @@ Degree node_degree(const Graph& g, NodeId n, const Class& c, const std::vector<D
       return -2;
     });
   if (const auto* k = g.form<Concat>(n)) return moved(alike(x), [&](int p) { return p == position(in, k->dim) ? -2 : p; });
-  if (const auto* a = g.form<Accum>(n)) return a->fn == ReduceFn::kMax && x[0].degree ? unknown() : a->degree ? unknown() : x[0];
-  for (const Degree& d : x) if (!d.known || d.degree) return unknown();   // calls, running maxima
+  if (const auto* a = g.form<Accum>(n); a && !a->degree)
+    return a->fn == ReduceFn::kMax && x[0].degree ? unknown() : c.completes && x[0].known ? none() : x[0];
+  for (const Degree& d : x) if (!d.known || d.degree) return unknown();   // calls, running maxima, sums that are rescaled already
   return none();
 }
 

@@ -26,6 +26,7 @@ struct Class {
   std::set<NodeId> exps;        ///< Map exp nodes, all with operands of one rank
   std::vector<int> reduced;     ///< positions
   std::vector<int> rows;        ///< the other positions, from the left
+  bool completes = false;       ///< what a loop adds up is multiplied by e^(degree * m) behind it: nothing is lacking there
 };
 
 /// The degree of every value of g in `c`. Calls and running maxima in g know no degree but 0.

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "ir/shift_degree.h"
+#include "mirage/ir/walk.h"
 
 namespace mirage {
 namespace {
@@ -95,6 +96,28 @@ std::optional<Dims> beside(const Dims& v, const Degree& d) {
   return out;
 }
 
+ValueId times_power(Builder& b, ValueId x, ValueId e, int degree) {
+  for (int i = 0; i < degree; i++) x = b.map(MapFn::kMul, {x, e});
+  return x;
+}
+
+/// Whether v has one element along dimension d whatever its tile: nothing splits it there, or it was reduced.
+bool is_single(const Graph& g, ValueId v, int d) {
+  const auto look = [&](ValueId x, int dim) {
+    if (g.dims(x)[dim] > 1) return Look::kFound;
+    const auto* in = g.def_form<Input>(x);
+    const auto* r = g.def_form<Reduce>(x);
+    if (in) return in->part.loop == dim || std::count(in->part.grid.begin(), in->part.grid.end(), dim) ? Look::kFound : Look::kPast;
+    if (g.def_form<Const>(x) || (r && r->dim == dim && r->group == 0)) return Look::kPast;
+    return r || g.def_form<Map>(x) || g.def_form<Running>(x) || g.def_form<Accum>(x) ? Look::kInto : Look::kFound;
+  };
+  const auto next = [&](ValueId x, int dim, const auto& push) {
+    for (ValueId o : g.def(x).operands)
+      if (const int there = dim - g.dims(x).rank() + g.dims(o).rank(); there >= 0) push(o, there);
+  };
+  return !find_below(v, d, look, next);
+}
+
 /// Shifts one class of exponentials of g (a block graph, or a kernel graph, whose results must be complete).
 class Shifter {
  public:
@@ -107,8 +130,7 @@ class Shifter {
       if (copy_.done[static_cast<size_t>(n)]) continue;
       const Node& node = g_.node(n);
       if (c_.exps.contains(n)) copy_.add(n, Map{MapFn::kExp}, {copy_.b.map(MapFn::kSub, {copy_.now(node.operands[0]), m_})});
-      else if (const auto* a = g_.form<Accum>(n); a && is_running_ && of(node.operands[0]).degree)
-        copy_.add(n, Accum{ReduceFn::kSum, of(node.operands[0]).degree}, {copy_.now(node.operands[0]), m_});
+      else if (const auto* a = g_.form<Accum>(n); a && is_running_ && of(node.operands[0]).degree) accumulate(n);
       else copy_.copy(n);
     }
     Stable out;
@@ -130,7 +152,7 @@ class Shifter {
       const Node& node = g_.node(n);
       if (const auto* a = g_.form<Accum>(n)) {
         const Degree& d = of(node.operands[0]);
-        if (!d.known || a->degree) return false;
+        if (!d.known || (a->degree && (d.degree || in_loop))) return false;   // rescaled by another maximum, which stands for no sum of these
         if (d.degree == 0 || !in_loop) continue;
         if (d.degree < 1 || d.degree > kMaxDegree || a->fn != ReduceFn::kSum) return false;
         is_running_ = true;
@@ -143,13 +165,31 @@ class Shifter {
     return true;
   }
 
+  void accumulate(NodeId n) {
+    const Node& node = g_.node(n);
+    const int degree = of(node.operands[0]).degree;
+    copy_.add(n, Accum{ReduceFn::kSum, degree}, {copy_.now(node.operands[0]), m_});
+    if (!c_.completes) return;
+    if (completing_ < 0) completing_ = copy_.b.map(MapFn::kExp, {last()});
+    copy_.at[static_cast<size_t>(node.first_value)] = times_power(copy_.b, copy_.now(node.first_value), completing_, degree);
+  }
+
+  /// The maximum behind the loop.
+  ValueId last() {
+    if (last_ < 0) last_ = is_running_ ? copy_.b.add(Accum{ReduceFn::kMax}, {m_}) : m_;
+    return last_;
+  }
+
   bool make_maximum() {
     std::optional<ValueId> m;
     for (NodeId e : c_.exps) {
       copy_.copy_with_ancestors(argument(e));
       ValueId x = copy_.now(argument(e));
       const Dims dims = g_.dims(argument(e));
-      for (int p : c_.reduced) x = copy_.b.add(Reduce{ReduceFn::kMax, dim_at(dims, p), 0}, {x});
+      for (int p : c_.reduced) {
+        const int d = dim_at(dims, p);
+        x = is_single(g_, argument(e), d) ? x : copy_.b.add(Reduce{ReduceFn::kMax, d, 0}, {x});
+      }
       if (m && !(copy_.b.graph().dims(*m) == copy_.b.graph().dims(x))) return false;
       m = m ? copy_.b.map(MapFn::kMax, {*m, x}) : x;
     }
@@ -176,7 +216,6 @@ class Shifter {
   bool add_partials(Stable& out) {
     std::map<std::pair<std::vector<int64_t>, std::vector<int>>, int> made;   // extents and partition -> result
     int results = g_.num_results();
-    ValueId last = -1;
     for (NodeId n : g_.outputs()) {
       const Output& o = *g_.form<Output>(n);
       const ValueId v = g_.node(n).operands[0];
@@ -192,8 +231,7 @@ class Shifter {
       }
       auto [it, fresh] = made.try_emplace({{extents->begin(), extents->end()}, parts}, results);
       if (fresh) {
-        if (last < 0) last = is_running_ ? copy_.b.add(Accum{ReduceFn::kMax}, {m_}) : m_;
-        ValueId m = last;
+        ValueId m = last();
         if (!(copy_.b.graph().dims(m) == *extents)) {
           const auto reshaped = copy_.b.try_add(Reshape{*extents}, {m});
           if (!reshaped) return false;
@@ -211,7 +249,7 @@ class Shifter {
   std::vector<Degree> degree_;
   std::vector<Phase> phase_;
   Copier copy_;
-  ValueId m_ = -1;
+  ValueId m_ = -1, last_ = -1, completing_ = -1;   ///< completing: e to the last maximum
   bool is_running_ = false;
 };
 
@@ -227,13 +265,14 @@ std::vector<std::vector<int>> subsets(int n) {
   return out;
 }
 
-/// Shifts these exponentials together: complete results if there is a way, else partial ones.
-std::optional<Stable> shift_together(const Graph& g, const std::vector<NodeId>& exps) {
+/// Shifts these exponentials together: complete results if there is a way, else partial ones. completes: Class::completes.
+std::optional<Stable> shift_together(const Graph& g, const std::vector<NodeId>& exps, bool completes = false) {
   std::optional<Stable> partial;
   const int rank = std::min(g.dims(g.node(exps[0]).operands[0]).rank(), kMaxReduced);
   for (const std::vector<int>& reduced : subsets(rank)) {
     auto c = make_class(g, exps, reduced);
     if (!c) return std::nullopt;
+    c->completes = completes;
     auto s = Shifter(g, *c).run();
     if (!s) continue;
     if (s->partial.empty()) return s;
@@ -243,23 +282,41 @@ std::optional<Stable> shift_together(const Graph& g, const std::vector<NodeId>& 
 }
 
 /// Whether the exponential's argument is a difference with a maximum of what it is subtracted from: shifted already.
+bool is_maximum(const Graph& g, ValueId top) {
+  const auto look = [&](ValueId m) {
+    const auto* r = g.def_form<Reduce>(m);
+    const auto* a = g.def_form<Accum>(m);
+    if (g.def_form<Running>(m) || (r && r->fn == ReduceFn::kMax) || (a && a->fn == ReduceFn::kMax)) return Look::kFound;
+    const auto* f = g.def_form<Map>(m);
+    return is_view(g.def(m).op) || (f && f->fn == MapFn::kMax) ? Look::kInto : Look::kPast;
+  };
+  return find_below(g, top, look);
+}
+
 bool is_shifted(const Graph& g, NodeId exp) {
   const auto* sub = g.def_form<Map>(g.node(exp).operands[0]);
-  if (!sub || sub->fn != MapFn::kSub) return false;
-  ValueId m = g.def(g.node(exp).operands[0]).operands[1];
-  for (;;) {
-    if (g.def_form<Running>(m)) return true;
-    if (const auto* r = g.def_form<Reduce>(m)) return r->fn == ReduceFn::kMax;
-    const auto* f = g.def_form<Map>(m);
-    if (!is_view(g.def(m).op) && !(f && f->fn == MapFn::kMax)) return false;
-    m = g.def(m).operands[0];
-  }
+  return sub && sub->fn == MapFn::kSub && is_maximum(g, g.def(g.node(exp).operands[0]).operands[1]);
 }
 
 std::vector<NodeId> open_exponentials(const Graph& g) {
   std::vector<NodeId> out = exponentials(g);
   std::erase_if(out, [&](NodeId n) { return is_shifted(g, n); });
   return out;
+}
+
+/// A loop's exponential whose sum meets others behind the loop (a sink beside the keys): with a running maximum m there, what it adds up
+/// times e^m behind the loop, and that exponential shifted together with the others. nullopt where that leaves an exponential as it is.
+std::optional<Stable> shift_where_they_meet(const Graph& g) {
+  if (g.level() != Level::kBlock) return std::nullopt;
+  const std::vector<Phase> phase = phases(g);
+  for (NodeId n : open_exponentials(g)) {
+    if (phase[static_cast<size_t>(g.node(n).first_value)] != Phase::kLoop) continue;
+    const std::optional<Stable> loop = shift_together(g, {n}, true);
+    if (!loop || !loop->partial.empty()) continue;
+    std::optional<Stable> out = shift_together(loop->graph, open_exponentials(loop->graph));
+    if (out && open_exponentials(out->graph).empty()) return out;
+  }
+  return std::nullopt;
 }
 
 /// Shifts what can be shifted: each exponential by itself, then those that are left together. The partial results of at most one class
@@ -279,17 +336,13 @@ std::optional<Stable> shift_all(const Graph& g) {
       if (take(shift_together(out.graph, {n}))) { again = true; break; }
   }
   if (const auto left = open_exponentials(out.graph); left.size() > 1) take(shift_together(out.graph, left));
+  if (auto met = shift_where_they_meet(out.graph); met && out.partial.empty()) take(std::move(met));
   if (!any) return std::nullopt;
   return out;
 }
 
 /// What a value of the kernel graph lacks: it is to be multiplied by e^(degree * maximum).
 struct Lack { int degree = 0; ValueId maximum = -1; };
-
-ValueId times_power(Builder& b, ValueId x, ValueId e, int degree) {
-  for (int i = 0; i < degree; i++) x = b.map(MapFn::kMul, {x, e});
-  return x;
-}
 
 /// The body of a call whose operand `param` lacks a factor: it takes the maximum as a further operand and multiplies. `from`: operands of
 /// the call, which grow.

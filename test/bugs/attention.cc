@@ -63,6 +63,23 @@ TEST_CASE("a position along columns of the result is the column's number", "[bug
       R"({"op": "mul", "inputs": ["r", "c"], "output": "o"})"));
 }
 
+TEST_CASE("attention with a sink is one kernel", "[bugs]") {
+  // Shifts stopped at the loop: the sink's exponential overflowed, every fused candidate was rejected, three kernels were left.
+  for (const char* order : {R"("x", "sink")", R"("sink", "x")"})
+    is_one_right_kernel(std::string(R"({"version": "1.0", "name": "sink",
+ "inputs": {"q": {"shape": [4, 5, 64], "dtype": "bfloat16"}, "k": {"shape": [4, 333, 64], "dtype": "bfloat16"}, "v": {"shape": [4, 333, 64], "dtype": "bfloat16"},
+            "sink": {"shape": [4, 5, 1], "dtype": "float32"}},
+ "outputs": {"o": {"dtype": "bfloat16"}},
+ "nodes": [{"op": "matmul", "inputs": ["q", "k"], "output": "s", "attrs": {"transpose_b": true}}, {"op": "mul", "inputs": ["s", 0.125], "output": "m"},
+           {"op": "max", "inputs": ["m"], "output": "x", "attrs": {"axis": -1, "keepdim": true}}, {"op": "maximum", "inputs": [)") + order +
+                        R"(], "output": "t"},
+           {"op": "sub", "inputs": ["m", "t"], "output": "d"}, {"op": "exp", "inputs": ["d"], "output": "e"},
+           {"op": "sum", "inputs": ["e"], "output": "l", "attrs": {"axis": -1, "keepdim": true}},
+           {"op": "sub", "inputs": ["sink", "t"], "output": "c"}, {"op": "exp", "inputs": ["c"], "output": "f"},
+           {"op": "add", "inputs": ["l", "f"], "output": "n"}, {"op": "matmul", "inputs": ["e", "v"], "output": "r"},
+           {"op": "div", "inputs": ["r", "n"], "output": "o"}]})");
+}
+
 namespace {
 
 /// A kernel graph in text as a program's plan, and the plans with its one kernel divided otherwise, as --measure and --alternatives take

@@ -648,7 +648,7 @@ class AttendEmitter {
     out += fmt::format(
         "  struct After {{\n    Row row;\n    float sum, inverse, maximum; {}\n    template <int N> MO_FN After(const Args& a, const "
         "mo::AttendPlace& at, const Row& row, float m, const float (&sums)[kSums][N], int r, int query) : row(row), sum(sums[0][r]), "
-        "inverse(1.0f / sums[0][r]), maximum(m * mo::kLn2) {{\n",
+        "inverse(1.0f / sums[0][r]), maximum(mo::attend_natural(m)) {{\n",
         fields);
     if (!after_rows_.empty())
       out += fmt::format("      query = query < kQueries ? query : kQueries - 1;\n      {}\n{}", rows.statements, body);

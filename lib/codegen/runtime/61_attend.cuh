@@ -52,6 +52,8 @@ MO_FN float part_factor(float sum) { return sum; }   // host twin
 
 /// Whether chunks that masks by positions remove may be left out: where positions are numbers.
 MO_FN bool masks_skip() { return true; }   // host twin
+/// A maximum in units of log2, as logits are.
+MO_FN float attend_natural(float m) { return m * kLn2; }   // host twin
 
 /// Where a block stands: which of the blocks that share its queries, which tile of queries, which batch; which of the clusters that share
 /// its queries; and its chunks of keys, from `first`, `chunks` of them.

@@ -103,6 +103,32 @@ TEST_CASE("a flash loop gets a running maximum and rescaled accumulators", "[sta
   CHECK_FALSE(stabilize(*s));   // nothing is left to do
 }
 
+TEST_CASE("a loop's sum that meets another exponential behind the loop is shifted with it", "[stabilize]") {
+  // a sink: one logit more for each row, which has no value; its row may be far above all others or far below
+  const Graph g = graph(
+      "kernel { %q = input 0 : f16[3,4] %k = input 1 : f16[4,7] %v = input 2 : f16[7,5] %t = input 3 : f32[3,1] "
+      "%y = call grid(1,1,1) loop(3) (%q, %k, %v, %t) { %q = input 0 : f16[3,4] %k = input 1 loop(1) : f16[4,3] "
+      "%v = input 2 loop(0) : f16[3,5] %t = input 3 : f32[3,1] %e = exp (matmul %q %k) "
+      "output 0 (div (accum.sum (matmul %e %v)) (add (exp %t) (accum.sum (reduce.sum 1 %e)))) } output 0 %y : f16 }");
+  const auto s = stabilize(g);
+  REQUIRE(s);
+  CHECK(runnings(*s) == 1);
+  CHECK(rescaled(*s, 1) == 2);
+  CHECK(maxima(*s) == 1);   // of what has one element none is taken
+  check_stable(g, *s);
+  CHECK_FALSE(stabilize(*s));
+  // 1 is an exponential of nothing that could be shifted
+  CHECK_FALSE(stabilize(graph(flash("output 0 (div (accum.sum (matmul %e %v)) (add (const 1) (accum.sum (reduce.sum 1 %e))))"))));
+}
+
+TEST_CASE("a maximum may be either operand of the one that is subtracted", "[stabilize]") {
+  for (const char* m : {"maximum (reduce.max 1 %x) %t", "maximum %t (reduce.max 1 %x)"}) {
+    const Graph g = graph("kernel { %x = input 0 : f16[3,5] %t = input 1 : f16[3,1] %m = " + std::string(m) +
+                          " %e = exp (sub %x %m) output 0 (div %e (add (exp (sub %t %m)) (reduce.sum 1 %e))) : f16 }");
+    CHECK(maxima(unshift(g)) == 0);
+  }
+}
+
 TEST_CASE("degrees: squares, what is free of the exponential, what is not homogeneous", "[stabilize]") {
   const Graph squares =
       graph(flash("%z = accum.sum (reduce.sum 1 (square %e)) %l = accum.sum (reduce.sum 1 %e) %n = accum.sum (reduce.sum 1 %s) output 0 "

@@ -18,6 +18,8 @@ EMU_QUIET inline float gain_down(float most) { return gain_power(most, false); }
 EMU_QUIET inline bool leaves_float(float scaled) { return !emu_is_field() && scaled.value() < -3.0e38f; }
 // a field's order does not tell how far apart two elements are
 EMU_QUIET inline bool attend_grows(float m, float most, float slack) { return emu_is_field() || most > m + slack; }
+// In a field the inverse of what logits were multiplied by is no ln 2.
+EMU_QUIET inline float attend_natural(float m) { return emu_is_field() ? m / Float(kLog2E) : m * kLn2; }
 EMU_QUIET inline bool masks_skip() { return !emu_is_field(); }   // comparisons of field elements remove other keys
 // In a finite field a sum may be 0 where results are not: such parts travel as they are.
 EMU_QUIET inline float part_factor(float sum) { return emu_is_field() && sum == 0.0f ? Float(1) : sum; }
