@@ -127,7 +127,7 @@ struct mqa_b8_k0_attend_parts {
   struct After {
     Row row;
     float sum, inverse, maximum; 
-    template <int N> MO_FN After(const Args& a, const mo::AttendPlace& at, const Row& row, float m, const float (&sums)[kSums][N], int r, int query) : row(row), sum(sums[0][r]), inverse(1.0f / sums[0][r]), maximum(m * mo::kLn2) {
+    template <int N> MO_FN After(const Args& a, const mo::AttendPlace& at, const Row& row, float m, const float (&sums)[kSums][N], int r, int query) : row(row), sum(sums[0][r]), inverse(1.0f / sums[0][r]), maximum(mo::attend_natural(m)) {
     }
     MO_FN float column0(const Args& a, const mo::AttendPlace& at, float x, int query, int column) const {
       query = query < kQueries ? query : kQueries - 1;
