@@ -152,7 +152,8 @@ class Shifter {
       const Node& node = g_.node(n);
       if (const auto* a = g_.form<Accum>(n)) {
         const Degree& d = of(node.operands[0]);
-        if (!d.known || (a->degree && (d.degree || in_loop))) return false;   // rescaled by another maximum, which stands for no sum of these
+        // rescaled by another maximum, which stands for no sum of these
+        if (!d.known || (a->degree && (d.degree || in_loop))) return false;
         if (d.degree == 0 || !in_loop) continue;
         if (d.degree < 1 || d.degree > kMaxDegree || a->fn != ReduceFn::kSum) return false;
         is_running_ = true;
