@@ -193,6 +193,29 @@ class SeveralSizes(Case):
         self.assertEqual(seen, [(False, False), (False, before[1])])
         self.assertEqual((config.enable_autograd_cache, torch._inductor.config.fx_graph_cache), before)
 
+    def test_convolutions_have_channels_last(self):
+        """Inductor's layout for sizes that are symbols is the one that it has for their numbers, and only while it compiles."""
+        from torch._inductor import config
+
+        seen = []
+
+        def inner(gm, inputs, **_):
+            seen.append(config.force_layout_optimization)
+            return boxed(gm)
+
+        wide = torch.nn.Sequential(*[torch.nn.Conv2d(128, 128, 3, padding=1) for _ in range(3)]).eval()
+        grouped = torch.nn.Sequential(*[torch.nn.Conv2d(128, 128, 3, padding=1, groups=2) for _ in range(3)]).eval()
+        rows = mirage_opt.Values("B", [2, 4])
+        with mock.patch.object(torch._inductor.compile_fx, "compile_fx_inner", inner), mock.patch.object(backend, "build", lambda *_: None):
+            with mock.patch.object(torch.backends.mkldnn, "is_available", lambda: False):  # for it, all convolutions have channels last
+                for module in (wide, grouped, Stack(1).eval()):
+                    torch._dynamo.reset()
+                    x = torch.randn((4, 8) if isinstance(module, Stack) else (4, 128, 6, 6))
+                    argument = "x" if isinstance(module, Stack) else "args[0]"
+                    self.same(module, self.compiled(module, **{argument: {0: rows}}), (x,), [(0, 0)])
+        self.assertEqual(seen, [True, False, False])
+        self.assertFalse(config.force_layout_optimization)
+
     def test_without_values(self):
         module = Stack(1).eval()
         x = torch.randn(4, 8)

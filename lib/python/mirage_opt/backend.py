@@ -26,7 +26,7 @@ import torch
 from torch.fx import Graph, GraphModule
 
 from . import command
-from .dynamic import Axes, axes_of, canonical, checked_shapes, divide_at, notes
+from .dynamic import Axes, at_sizes, axes_of, canonical, checked_shapes, divide_at, notes
 from .exporting import decompositions, without_assertions
 from .partition import Partition, Region, divide
 
@@ -93,7 +93,9 @@ def mirage_opt(gm: GraphModule, inputs: Sequence[Any], *, options: Optional[dict
     def inner(graph: GraphModule, example_inputs: Sequence[Any], **kwargs: Any) -> Any:
         from torch._inductor.compile_fx import compile_fx_inner
 
-        return compile_fx_inner(_kernels_or_not(graph, example_inputs, chosen, axes), example_inputs, **kwargs)
+        left = _kernels_or_not(graph, example_inputs, chosen, axes)
+        with _layouts_as_for_sizes(left, axes):
+            return compile_fx_inner(left, example_inputs, **kwargs)
 
     with _without_caches(axes):
         return compile_fx(gm, list(inputs), inner_compile=inner, decompositions=decompositions(None))
@@ -110,6 +112,25 @@ def _without_caches(axes: Axes) -> Iterator[None]:
     whole = {k: False for k in ("enable_autograd_cache", "enable_remote_autograd_cache") if hasattr(config, k)}
     rest = {k: False for k in ("fx_graph_cache", "fx_graph_remote_cache") if axes.symbols}
     with config.patch(whole), inductor_config.patch(rest):
+        yield
+
+
+@contextlib.contextmanager
+def _layouts_as_for_sizes(graph: GraphModule, axes: Axes) -> Iterator[None]:
+    """Inductor lays convolutions out with channels last only where no size is a symbol. The symbols here stand for a few sizes, so it is
+    asked what it would do at the largest, and told to do that.
+    """
+    from torch._inductor import config
+    from torch._inductor.graph import GraphLowering
+
+    forced = False
+    if axes.symbols:
+        try:
+            sizes = axes.sizes({name: max(v.values) for name, v in axes.values.items()})
+            forced = bool(GraphLowering.decide_layout_opt(at_sizes(graph, sizes)[0], is_inference=True))
+        except Exception:  # it is no public function: without it, the layouts are those of symbols
+            log.debug("Inductor was not asked for layouts", exc_info=True)
+    with config.patch({"force_layout_optimization": True} if forced else {}):
         yield
 
 
