@@ -50,6 +50,7 @@ struct EmulationOutcome {
   bool loaded = true;                       ///< false: the library cannot be used
   bool ran = true;                          ///< false: it could not run, which says nothing of the kernels (`reason`: why)
   int64_t elements = 0, compared = 0;       ///< of results
+  int64_t wrong = 0;                        ///< in floats: elements, and results as a whole, that are out of bounds
   bool by_range = false;                    ///< in floats: right, but not without what the range of types explains
   int64_t left_out = 0;                     ///< in floats: at all inputs that were drawn these left the range of their types
   int64_t threads = 0, accesses = 0;

@@ -11,7 +11,6 @@ namespace mirage {
 
 namespace {
 
-constexpr int kRoundings = 8;
 constexpr double kHalfTiny = 0x1p-25;   ///< half of the distance of float16's smallest numbers
 
 /// Doubles whose operations are off by float32's rounding, functions by what approximate instructions are off by (at most 3.5 units in the
@@ -120,14 +119,14 @@ double coarsest_roundoff(const Program& p) {
 }
 
 std::vector<RoundingSpread> rounding_spread(const Program& p, const std::vector<Tensor<double>>& inputs,
-                                            const std::vector<Tensor<double>>& want, uint64_t seed) {
+                                            const std::vector<Tensor<double>>& want, uint64_t seed, int draws) {
   std::vector<RoundingSpread> out(want.size());
   for (size_t r = 0; r < want.size(); r++) out[r].each.assign(want[r].data.size(), 0);
-  for (int draw = 0; draw < kRoundings; draw++) {
+  for (int draw = 0; draw < draws; draw++) {
     const auto got = rounded_results(p, inputs, hash_combine(seed, static_cast<uint64_t>(draw)), want.size());
     for (size_t r = 0; r < want.size(); r++)
       for (size_t i = 0; i < want[r].data.size(); i++)
-        if (const double off = got[r].data[i] - want[r].data[i]; std::isfinite(off)) out[r].each[i] += off * off / kRoundings;
+        if (const double off = got[r].data[i] - want[r].data[i]; std::isfinite(off)) out[r].each[i] += off * off / draws;
         // rounding alone makes it infinite, or nothing: what it may become is not known
         else if (std::isfinite(want[r].data[i])) out[r].each[i] = INFINITY;
   }

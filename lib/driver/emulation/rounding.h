@@ -17,10 +17,12 @@ double coarsest_roundoff(const Program&);
 /// infinity) do not count.
 double largest_value(const Graph&, const std::vector<Tensor<double>>& inputs);
 
+inline constexpr int kRoundings = 8;   ///< draws, where not said
+
 /// Standard deviations, per result and element; infinity: rounding alone may leave no number there. A bool's is the share of draws in which
 /// it was another one.
 struct RoundingSpread { std::vector<double> each; double mean = 0; };   ///< mean: the root mean square of those of finite results
 std::vector<RoundingSpread> rounding_spread(const Program&, const std::vector<Tensor<double>>& inputs,
-                                            const std::vector<Tensor<double>>& want, uint64_t seed);
+                                            const std::vector<Tensor<double>>& want, uint64_t seed, int draws = kRoundings);
 
 }  // namespace mirage
