@@ -175,11 +175,12 @@ std::string emulation_source(const std::string& runtime, const std::vector<Emula
   return text;
 }
 
-std::vector<std::string> emulation_flags() {
+std::vector<std::string> emulation_flags(UnsetFill fill) {
   std::vector<std::string> flags = {
       "-std=c++20", "-O1", "-fPIC", "-shared", "-fno-exceptions", "-fno-rtti", "-fno-strict-aliasing", "-ffp-contract=off",
-      "-fvisibility=hidden", "-fsanitize=thread", "-fsanitize=alignment", "-fsanitize=bounds", "-ftrivial-auto-var-init=pattern",
-      "-nodefaultlibs", "-Wl,-z,defs", "-w"};
+      "-fvisibility=hidden", "-fsanitize=thread", "-fsanitize=alignment", "-fsanitize=bounds",
+      fill == UnsetFill::kZeros ? "-ftrivial-auto-var-init=zero" : "-ftrivial-auto-var-init=pattern", "-nodefaultlibs", "-Wl,-z,defs",
+      "-w"};
 #if defined(__x86_64__)
   // sums of tensor cores (30_contract.twin.h); of all code: gcc 13 loses a template's target attribute. A library is named by its flags
   if (__builtin_cpu_supports("avx2")) flags.push_back("-mavx2");

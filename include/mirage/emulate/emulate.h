@@ -52,8 +52,10 @@ struct EmulatedBuffer {
 /// The C++ text of an emulation: header, device library, kernels, twins, entry points. `runtime` is codegen's runtime_text(). Kernels of
 /// several programs may share one text if their names differ.
 std::string emulation_source(const std::string& runtime, const std::vector<EmulatedKernel>& kernels);
+/// What variables hold that nobody gave a value: a pattern (0xfe in every byte with g++, a large negative number), or zeros.
+enum class UnsetFill : uint8_t { kPattern, kZeros };
 /// What a compiler needs beside the text and the output file (g++ or clang++): one shared library comes out.
-std::vector<std::string> emulation_flags();
+std::vector<std::string> emulation_flags(UnsetFill = UnsetFill::kPattern);
 
 struct EmulateOptions {
   bool field = false;                    ///< values are elements of mirage_field (field.h), also those in the buffers

@@ -29,7 +29,7 @@ EmulationCase make_emulation_case(const Program&, const Plan&, const std::vector
 /// is taken if it is ours, no one else may write it, and it is whole; else it is made anew.
 struct EmulationLibrary { std::string path, error; double compile_seconds = 0; bool was_there = false; };
 EmulationLibrary build_emulation(const std::vector<const EmulationCase*>& cases, const std::string& compiler, const std::string& folder,
-                                 const ProcessLimits& = {});
+                                 const ProcessLimits& = {}, UnsetFill = UnsetFill::kPattern);
 
 enum class EmulationMode : uint8_t {
   kField,      ///< finite-field elements, results equal bit for bit
@@ -66,6 +66,8 @@ struct EmulationRecord {
   std::vector<EmulatedBuffer> buffers;
   std::vector<std::vector<unsigned char>> after;
 };
+/// In floats: what the range of types excuses is made once more where variables without a value hold zeros, in a library of the case alone
+/// that is built beside the first one; other bits are a finding.
 EmulationOutcome run_emulation(const EmulationCase&, const std::string& library, EmulationMode, uint64_t seed, const EmulateOptions& = {},
                                EmulationRecord* record = nullptr);
 
