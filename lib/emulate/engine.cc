@@ -135,8 +135,9 @@ void Engine::run_cluster(const EmulatedKernel& kernel, int64_t first_block, int 
   fibers_.resize(static_cast<size_t>(threads));
   barriers_.clear();
   warp_barriers_.clear();
-  for (auto& [key, g] : gathers_) delete g;
   gathers_.clear();
+  gathers_free_.clear();
+  for (const auto& g : gathers_made_) gathers_free_.push_back(g.get());
   mbarriers_.clear();
   transfers_.clear();
   cluster_arrived_.clear();
@@ -150,6 +151,7 @@ void Engine::run_cluster(const EmulatedKernel& kernel, int64_t first_block, int 
   statics_.clear();
   block_number_ = static_cast<uint32_t>(first_block + 1);
   block_ended_.assign(static_cast<size_t>(cluster), false);
+  block_alive_.assign(static_cast<size_t>(cluster), kernel.threads);
   static_bytes_.assign(static_cast<size_t>(cluster), 0);
   shadow_.resize(static_cast<size_t>(std::max<size_t>(shadow_.size(), static_cast<size_t>(cluster))));
   // Dynamic memory lies where its declaration allows and no better: a kernel that needs more alignment has to see to it.
@@ -194,15 +196,13 @@ void Engine::enter() {
 
 void Engine::finish_fiber() {
   Fiber& f = me();
-  if (!f.open_stores.empty() || !f.store_groups.empty())
+  if (!f.stores.empty())
     find("missing wait", "ends before its tensor copies have read shared memory", nullptr);
   f.ended = true;
   const uint64_t who = static_cast<uint64_t>(block_number_) << 16 | static_cast<uint64_t>(f.index);   // threads in any order
   trace_.waits += hash_combine(f.trace.waits, who);
   alive_--;
-  bool all = true;
-  for (const Fiber& o : fibers_) all = all && (o.block != f.block || o.ended);
-  if (all) block_ended_[static_cast<size_t>(f.block)] = true;
+  if (--block_alive_[static_cast<size_t>(f.block)] == 0) block_ended_[static_cast<size_t>(f.block)] = true;
   switch_context(f.context, main_);
   __builtin_unreachable();
 }
@@ -246,9 +246,23 @@ void Engine::schedule() {
   ready_.clear();
 }
 
-void Engine::wait(const std::string& why) {
+void Engine::wait(const Why& why) {
   me().waits = why;
   switch_context(me().context, main_);
+}
+
+std::string Engine::describe(const Why& why) const {
+  switch (why.kind) {
+    case Why::Kind::kNothing: return "";
+    case Why::Kind::kDeviceMemory: return "device memory";
+    case Why::Kind::kWarp: return "warp operation";
+    case Why::Kind::kWarpgroup: return "warpgroup operation";
+    case Why::Kind::kWarpBarrier: return "warp barrier";
+    case Why::Kind::kBarrier: return why.number == 0 ? "the block's barrier" : "barrier " + std::to_string(why.number);
+    case Why::Kind::kCluster: return "the cluster's barrier";
+    case Why::Kind::kMBarrier: return "mbarrier " + name_shared(why.number) + ", parity " + std::to_string(why.parity);
+  }
+  return "";
 }
 
 namespace {
@@ -269,8 +283,9 @@ void Engine::report_stuck() {
   std::map<std::pair<int, std::string>, std::vector<int>> groups;
   bool only_barriers = true;
   for (const Fiber& f : fibers_) {
-    groups[{f.block, f.ended ? "ended" : f.waits}].push_back(static_cast<int>(f.where.thread.x));
-    only_barriers = only_barriers && (f.ended || f.barrier >= 0 || f.waits.starts_with("warp"));
+    const std::string waits = describe(f.waits);
+    groups[{f.block, f.ended ? "ended" : waits}].push_back(static_cast<int>(f.where.thread.x));
+    only_barriers = only_barriers && (f.ended || f.barrier >= 0 || waits.starts_with("warp"));
   }
   std::string text;
   for (const auto& [key, threads] : groups)

@@ -6,6 +6,7 @@
 #include <array>
 #include <deque>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
@@ -24,12 +25,48 @@ inline constexpr int kMaxCluster = 16;
 
 struct Buffer { const EmulatedBuffer* facts = nullptr; unsigned char* data = nullptr; std::vector<ShadowByte> shadow; };
 
-/// What several lanes do together; freed when the last of them comes to its next one.
+/// What several lanes do together; used again when the last of them has come to its next one.
 struct Gather {
   uint32_t mask = 0;
   int expected = 0, arrived = 0, readers = 0;
   uint64_t bytes = 0;
   std::vector<unsigned char> slots;
+};
+
+/// What a thread has begun, in groups that it waits for in their order (cp.async.commit_group and the like).
+template <class T>
+class Groups {
+ public:
+  void add(T x) { items_.push_back(std::move(x)); }
+  void commit() { ends_.push_back(items_.size()); }
+  bool empty() const { return ended_ == items_.size() && groups_ended_ == ends_.size(); }
+  /// Until at most `left` groups have not ended; `end` is called for what is in those that do.
+  template <class F>
+  void wait(int left, const F& end) {
+    while (static_cast<int>(ends_.size() - groups_ended_) > left)
+      for (const size_t last = ends_[groups_ended_++]; ended_ < last; ended_++) end(items_[ended_]);
+    if (2 * ended_ >= items_.size() && 2 * groups_ended_ >= ends_.size()) forget();
+  }
+
+ private:
+  void forget() {
+    items_.erase(items_.begin(), items_.begin() + static_cast<std::ptrdiff_t>(ended_));
+    ends_.erase(ends_.begin(), ends_.begin() + static_cast<std::ptrdiff_t>(groups_ended_));
+    for (size_t& end : ends_) end -= ended_;
+    ended_ = groups_ended_ = 0;
+  }
+
+  std::vector<T> items_;
+  std::vector<size_t> ends_;                ///< of each group, in items_
+  size_t ended_ = 0, groups_ended_ = 0;
+};
+
+/// What a thread waits for; in words only where somebody asks.
+struct Why {
+  enum class Kind { kNothing, kDeviceMemory, kWarp, kWarpgroup, kWarpBarrier, kBarrier, kCluster, kMBarrier };
+  Kind kind = Kind::kNothing;
+  uint32_t number = 0;                      ///< of a barrier, or an mbarrier's address
+  int parity = 0;
 };
 
 struct LateCopy { unsigned char* to; const unsigned char* from; int bytes, there; };
@@ -49,18 +86,15 @@ struct Fiber {
   int index = 0, block = 0;                 ///< in the cluster; rank of its block
   Clock clock;
   bool ended = false, ready = false;
-  std::string waits;                        ///< for what, in words; empty: it runs
+  Why waits;                                ///< kNothing: it runs
   int barrier = -1;                         ///< the number of the barrier it waits at
   const void* polled = nullptr;             ///< device memory that it waits to see changed
   std::vector<unsigned char> seen;          ///< what it holds
   Gather* last = nullptr;
-  std::vector<LateCopy> open;               ///< copies that no group has yet
-  std::deque<std::vector<LateCopy>> groups;
-  std::vector<BoxStore> open_stores;        ///< boxes to device memory that no group has yet
-  std::deque<std::vector<BoxStore>> store_groups;
-  std::vector<Deferred> open_work;
-  std::deque<std::vector<Deferred>> work;
-  std::deque<FenceNote> fences;             ///< the youngest ones
+  Groups<LateCopy> copies;
+  Groups<BoxStore> stores;                  ///< boxes to device memory
+  Groups<Deferred> work;
+  std::vector<FenceNote> fences;            ///< the youngest ones
   std::map<const void*, uint64_t> accumulators;   ///< what wgmma left in registers, as a hash; the arrays' places
   bool registers_fenced = false;            ///< wgmma.fence since the last wgmma was waited for
   EmulationTrace trace;
@@ -94,12 +128,15 @@ struct ClusterState {
   std::vector<std::vector<ShadowByte>> shadow_;     ///< per rank
   std::vector<uint64_t> static_bytes_;              ///< per rank, behind dynamic memory
   std::vector<bool> block_ended_;
+  std::vector<int> block_alive_;                    ///< threads, per rank
   std::map<std::pair<int, const void*>, uint64_t> statics_;
   std::vector<Fiber> fibers_;
   Stacks stacks_;
   std::map<std::pair<int, int>, Barrier> barriers_;           ///< by rank and number
   std::map<std::pair<int, uint32_t>, Barrier> warp_barriers_; ///< by warp of the cluster and mask
   std::map<std::pair<int, uint64_t>, Gather*> gathers_;       ///< by warp (or -1 - warpgroup) and mask
+  std::vector<std::unique_ptr<Gather>> gathers_made_;
+  std::vector<Gather*> gathers_free_;
   std::map<uint32_t, MBarrier> mbarriers_;
   std::vector<Transfer> transfers_;
   std::vector<int> cluster_arrived_, cluster_waiting_;
@@ -141,9 +178,10 @@ class Engine : private ClusterState {
   [[noreturn]] void finish_fiber();
   void schedule();
   void run(int fiber);
-  void wait(const std::string& why);                      ///< leaves the current fiber until wake()
+  void wait(const Why& why);                              ///< leaves the current fiber until wake()
+  std::string describe(const Why& why) const;
   void wake(int fiber) {
-    fibers_[static_cast<size_t>(fiber)].waits.clear();
+    fibers_[static_cast<size_t>(fiber)].waits = {};
     fibers_[static_cast<size_t>(fiber)].barrier = -1;
     ready_.push_back(fiber);
   }

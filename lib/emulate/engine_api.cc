@@ -34,25 +34,26 @@ struct Api {
     const unsigned char* const from = static_cast<const unsigned char*>(p);
     me().polled = p;
     me().seen.assign(from, from + bytes);
-    g.wait("device memory");
+    g.wait({Why::Kind::kDeviceMemory});
   }
   static void fail(const char* kind, const char* text, const void* pc) { e().find(kind, text, pc, true); }
 
   /// Whether all that a barrier waits for have come; then they are ordered and go on.
-  static void meet(Barrier& b, bool waits, const std::string& why, int id) {
+  static void meet(Barrier& b, bool waits, const Why& why, int id) {
     Engine& g = e();
     const int self = g.current_;
     b.arrived.push_back(self);
+    if (waits) b.waiting.push_back(self);
     if (static_cast<int>(b.arrived.size()) == b.expected) {
-      std::vector<int> acquire = b.waiting;
-      if (waits) acquire.push_back(self);
-      g.order(b.arrived, acquire);
-      for (int t : b.waiting) g.wake(t);
-      b = {};
+      g.order(b.arrived, b.waiting);
+      for (int t : b.waiting)
+        if (t != self) g.wake(t);
+      b.expected = 0;
+      b.waiting.clear();
+      b.arrived.clear();
       return;
     }
     if (!waits) return;
-    b.waiting.push_back(self);
     g.me().barrier = id;
     g.wait(why);
   }
@@ -67,7 +68,7 @@ struct Api {
                  std::to_string(b.expected) + " by others",
              nullptr, true);
     b.expected = threads;
-    meet(b, waits != 0, id == 0 ? "the block's barrier" : "barrier " + std::to_string(id), id);
+    meet(b, waits != 0, {Why::Kind::kBarrier, static_cast<uint32_t>(id)}, id);
   }
   static void warp_barrier(uint32_t mask) {
     Engine& g = e();
@@ -76,18 +77,24 @@ struct Api {
     g.note_wait(hash_combine(2, mask));
     Barrier& b = g.warp_barriers_[{g.current_ / 32, mask}];
     b.expected = __builtin_popcount(mask);
-    meet(b, true, "warp barrier", 1000);
+    meet(b, true, {Why::Kind::kWarpBarrier}, 1000);
   }
 
   static const void* collect(std::pair<int, uint64_t> key, int expected, int slots, int slot, const void* mine, uint64_t bytes,
-                             const char* why) {
+                             Why::Kind why) {
     Engine& g = e();
     Fiber& f = me();
-    if (f.last && --f.last->readers == 0) { delete f.last; }
+    if (f.last && --f.last->readers == 0) g.gathers_free_.push_back(f.last);
     f.last = nullptr;
     Gather*& at = g.gathers_[key];
     if (!at) {
-      at = new Gather;
+      if (g.gathers_free_.empty()) {
+        g.gathers_made_.push_back(std::make_unique<Gather>());
+        g.gathers_free_.push_back(g.gathers_made_.back().get());
+      }
+      at = g.gathers_free_.back();
+      g.gathers_free_.pop_back();
+      at->arrived = 0;
       at->expected = expected;
       at->bytes = bytes;
       at->slots.assign(static_cast<size_t>(slots) * bytes, 0xff);
@@ -104,7 +111,7 @@ struct Api {
       for (int t = base; t < base + slots && t < static_cast<int>(g.fibers_.size()); t++)
         if (t != g.current_ && g.fibers_[static_cast<size_t>(t)].last == it) g.wake(t);
     } else {
-      g.wait(why);
+      g.wait({why});
     }
     return it->slots.data();
   }
@@ -114,13 +121,13 @@ struct Api {
     const int lanes = std::min(32, threads_per_block() - static_cast<int>(me().where.thread.x) / 32 * 32);
     if (lanes < 32) mask &= (1u << lanes) - 1;
     if (!(mask >> *lane & 1)) g.find("divergent warp", "a lane takes part that its mask leaves out", nullptr, true);
-    return collect({g.current_ / 32, mask}, __builtin_popcount(mask), 32, *lane, mine, bytes, "warp operation");
+    return collect({g.current_ / 32, mask}, __builtin_popcount(mask), 32, *lane, mine, bytes, Why::Kind::kWarp);
   }
   static const void* gather_group(const void* mine, uint64_t bytes, int* member) {
     *member = static_cast<int>(me().where.thread.x) % 128;
     // blocks need not be multiples of warpgroups
     return collect({-1 - me().block * 8 - static_cast<int>(me().where.thread.x) / 128, 0}, 128,
-                   128, *member, mine, bytes, "warpgroup operation");
+                   128, *member, mine, bytes, Why::Kind::kWarpgroup);
   }
 
   static uint64_t base() { return kSharedWindow * static_cast<uint64_t>(me().block); }
@@ -169,25 +176,21 @@ struct Api {
     }
     g.shared_at(static_cast<uint32_t>(at), static_cast<uint64_t>(bytes), pc);
     g.begin_late(at, static_cast<uint64_t>(bytes), g.current_, "cp.async", pc);
-    me().open.push_back({static_cast<unsigned char*>(to), static_cast<const unsigned char*>(from), bytes, there});
+    me().copies.add({static_cast<unsigned char*>(to), static_cast<const unsigned char*>(from), bytes, there});
   }
   static void copy_commit() {
     e().note_wait(3);
-    me().groups.push_back(std::move(me().open));
-    me().open.clear();
+    me().copies.commit();
   }
   static void copy_wait(int groups) {
     Engine& g = e();
     Fiber& f = me();
     g.note_wait(static_cast<uint64_t>(1000 + groups));
-    while (static_cast<int>(f.groups.size()) > groups) {
-      for (const LateCopy& c : f.groups.front()) {
-        memset(c.to, 0, static_cast<size_t>(c.bytes));
-        if (c.there > 0) memcpy(c.to, c.from, static_cast<size_t>(c.there));
-        g.end_late(static_cast<uint64_t>(c.to - g.shared_), static_cast<uint64_t>(c.bytes), make_epoch(g.current_, f.clock.own));
-      }
-      f.groups.pop_front();
-    }
+    f.copies.wait(groups, [&](const LateCopy& c) {
+      memset(c.to, 0, static_cast<size_t>(c.bytes));
+      if (c.there > 0) memcpy(c.to, c.from, static_cast<size_t>(c.there));
+      g.end_late(static_cast<uint64_t>(c.to - g.shared_), static_cast<uint64_t>(c.bytes), make_epoch(g.current_, f.clock.own));
+    });
   }
 
   static void cluster_arrive(int releases) {
@@ -219,7 +222,7 @@ struct Api {
     if (me().cluster_phase > g.cluster_generation_) {
       g.cluster_waiting_.push_back(g.current_);
       me().barrier = 2000;
-      g.wait("the cluster's barrier");
+      g.wait({Why::Kind::kCluster});
     }
     acquire(g.cluster_ready_);
   }
@@ -280,7 +283,7 @@ struct Api {
     g.note_wait(hash_combine(bar, static_cast<uint64_t>(7 + parity)));
     while ((g.mbarrier(bar, pc).phase & 1) == (parity & 1)) {   // phase number `phase` is open; the one before has the other parity
       g.mbarriers_[bar].waiting.push_back(g.current_);
-      g.wait("mbarrier " + g.name_shared(bar) + ", parity " + std::to_string(parity));
+      g.wait({Why::Kind::kMBarrier, bar, parity});
     }
     acquire(g.mbarriers_[bar].known);
     return 1;
@@ -327,27 +330,22 @@ struct Api {
     const auto* m = reinterpret_cast<const EmulatedMap*>(*static_cast<const uint64_t*>(map));
     const int64_t bytes = box_bytes(m, box, from, pc);
     g.require_fence(from, static_cast<uint64_t>(bytes), g.current_, "a tensor copy reads ", pc);
-    me().open_stores.push_back({from, m, *box});
+    me().stores.add({from, m, *box});
   }
   static void store_commit() {
     e().note_wait(9);
-    me().store_groups.push_back(std::move(me().open_stores));
-    me().open_stores.clear();
+    me().stores.commit();
   }
   static void store_wait(int groups, const void* pc) {
-    Fiber& f = me();
     e().note_wait(static_cast<uint64_t>(3000 + groups));
-    while (static_cast<int>(f.store_groups.size()) > groups) {
-      for (const BoxStore& b : f.store_groups.front()) e().store_box_bytes(b, pc);
-      f.store_groups.pop_front();
-    }
+    me().stores.wait(groups, [pc](const BoxStore& b) { e().store_box_bytes(b, pc); });
   }
   static void fence_async(int publishes) {
     e().note_wait(8);
     auto& fences = me().fences;
     fences.push_back({me().clock.own, me().clock.known, publishes != 0});
     e().tick(me().clock.own);   // what comes behind it is not fenced
-    if (fences.size() > kMaxFences) fences.pop_front();
+    if (fences.size() > kMaxFences) fences.erase(fences.begin());
   }
   static void access_async(const void* p, uint64_t bytes, const void* pc) {
     Engine& g = e();
@@ -368,18 +366,12 @@ struct Api {
       e().find("missing wgmma.fence", "a wgmma uses registers that this thread has written since", pc);
   }
 
-  static void defer(void (*work)(void*), void* data, int) { me().open_work.push_back({work, data}); }
-  static void defer_commit() {
-    me().work.push_back(std::move(me().open_work));
-    me().open_work.clear();
-  }
+  static void defer(void (*work)(void*), void* data, int) { me().work.add({work, data}); }
+  static void defer_commit() { me().work.commit(); }
   static void defer_wait(int groups) {
     e().note_wait(static_cast<uint64_t>(2000 + groups));
     me().registers_fenced = false;
-    while (static_cast<int>(me().work.size()) > groups) {
-      for (const Deferred& d : me().work.front()) d.work(d.data);
-      me().work.pop_front();
-    }
+    me().work.wait(groups, [](const Deferred& d) { d.work(d.data); });
   }
 };
 

@@ -71,17 +71,17 @@ void Engine::shared_access(uint64_t at, uint64_t bytes, bool write, int thread, 
 void Engine::global_access(uint64_t at, uint64_t bytes, bool write, int thread, const void* pc) {
   const size_t index = static_cast<size_t>(at / window_);
   const int64_t offset = static_cast<int64_t>(at % window_) - static_cast<int64_t>(window_ / 2);
-  const std::string verb = write ? "writes " : "reads ";
-  if (index >= buffers_.size()) return find("out of bounds", verb + "memory beyond every tensor", pc, true);
+  const auto verb = [write] { return std::string(write ? "writes " : "reads "); };
+  if (index >= buffers_.size()) return find("out of bounds", verb() + "memory beyond every tensor", pc, true);
   Buffer& b = buffers_[index];
   const int64_t size = static_cast<int64_t>(b.facts->bytes.size());
   if (offset < 0 || offset + static_cast<int64_t>(bytes) > size)
     return find("out of bounds",
-                verb + std::to_string(bytes) + " bytes at offset " + std::to_string(offset) + " of " + b.facts->name + ", which has " +
+                verb() + std::to_string(bytes) + " bytes at offset " + std::to_string(offset) + " of " + b.facts->name + ", which has " +
                     std::to_string(size),
                 pc, true);
   if (b.facts->kind == EmulatedBuffer::Kind::kInput) {
-    if (write) find("written input", verb + name_global(at), pc, true);
+    if (write) find("written input", verb() + name_global(at), pc, true);
     return;
   }
   const Fiber& f = fibers_[static_cast<size_t>(thread)];
@@ -95,12 +95,12 @@ void Engine::global_access(uint64_t at, uint64_t bytes, bool write, int thread, 
     if (s->block != cluster && !other) s->block = cluster;
     if (other) {
       const bool conflict = s->write != 0 || (write && (s->reads[0] || s->reads[1] || s->reads[2]));
-      if (conflict) find("race", verb + name_global(at + i) + ", which another block of the launch " + (s->write ? "writes" : "reads"), pc);
+      if (conflict) find("race", verb() + name_global(at + i) + ", which another block of the launch " + (s->write ? "writes" : "reads"), pc);
       if (conflict || write) { s->write = 0; s->reads[0] = s->reads[1] = s->reads[2] = 0; s->block = cluster; }
       else continue;   // several blocks read it: the first stands for all
     }
     if (s->write != 0 && s->write != self && !ordered(s->write, thread, f.clock))
-      find("race", verb + name_global(at + i) + ", which " + name_writer(s->write) + " writes: no barrier is between", pc);
+      find("race", verb() + name_global(at + i) + ", which " + name_writer(s->write) + " writes: no barrier is between", pc);
     if (!write) {
       if (!s->initialized) find("uninitialised read", "reads " + name_global(at + i) + ", which nobody wrote", pc), s->initialized = 1;
       note_read(*s, self, thread, f.clock);
