@@ -146,6 +146,8 @@ class Planner {
 
   /// Calls of one form over the same rows become one kernel where that is faster (beside.cc): leader_.
   void join_calls();
+  /// Whether one of a step's items needs another one, directly or through other steps. `groups`: those of several items, by leader.
+  bool needs_itself(int step, const std::vector<std::vector<int>>& groups) const;
   /// Regions that need nothing of each other, and are small enough to run at the same time, become one launch (beside.cc): leader_.
   void join_regions();
   bool may_join(const Item& a, const Item& b) const;

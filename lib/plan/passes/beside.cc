@@ -166,12 +166,16 @@ void Planner::join_calls() {
     return std::any_of(call(i).operands.begin(), call(i).operands.end(),
                        [&](ValueId v) { return std::count(call(j).operands.begin(), call(j).operands.end(), v) > 0; });
   };
+  std::vector<std::vector<int>> groups(items_.size());   // by leader
   for (size_t i = 0; i < items_.size(); i++) {
     if (!items_[i].alive || items_[i].call < 0 || leader_[i] >= 0) continue;
-    std::vector<int> group{static_cast<int>(i)};
+    std::vector<int>& group = groups[i];
+    group = {static_cast<int>(i)};
     const auto join = [&](size_t j) {
       leader_[i] = leader_[j] = static_cast<int>(i);
-      if (!order().empty()) { group.push_back(static_cast<int>(j)); return true; }
+      group.push_back(static_cast<int>(j));
+      if (!needs_itself(static_cast<int>(i), groups)) return true;
+      group.pop_back();
       leader_[j] = -1;   // one needs the other
       return false;
     };
@@ -180,7 +184,7 @@ void Planner::join_calls() {
         if (k.nodes.size() > 1 && k.nodes[0] == items_[i].call && std::holds_alternative<std::shared_ptr<const StreamPlan>>(k.body))
           for (size_t j = i + 1; j < items_.size(); j++)
             if (items_[j].alive && items_[j].call >= 0 && std::count(k.nodes.begin(), k.nodes.end(), items_[j].call)) join(j);
-      if (group.size() == 1) leader_[i] = -1;
+      if (group.size() == 1) leader_[i] = -1, group.clear();
       continue;
     }
     double apart = 0;
@@ -200,7 +204,34 @@ void Planner::join_calls() {
     Cost cost;
     if (group.size() > 1 && plan_beside(group, together, cost).empty() && cost.us < apart) continue;
     for (int j : group) leader_[static_cast<size_t>(j)] = -1;
+    group.clear();
   }
+}
+
+bool Planner::needs_itself(int step, const std::vector<std::vector<int>>& groups) const {
+  const auto first = [&](int i) { return leader_[static_cast<size_t>(i)] < 0 ? i : leader_[static_cast<size_t>(i)]; };
+  std::vector<bool> seen(items_.size());
+  std::vector<int> work{step};
+  const auto visit = [&](int item) {   // false: it is a member of the step
+    const int s = first(item);
+    if (!seen[static_cast<size_t>(s)]) seen[static_cast<size_t>(s)] = true, work.push_back(s);
+    return s != step;
+  };
+  const auto passes = [&](const Item& item) {
+    return std::all_of(item.reads.begin(), item.reads.end(), [&](ValueId v) {
+      const int p = producer_[static_cast<size_t>(v)];
+      return p < 0 || visit(p);
+    }) && (item.after < 0 || visit(item.after));
+  };
+  while (!work.empty()) {
+    const int s = work.back();
+    work.pop_back();
+    const auto& group = groups[static_cast<size_t>(s)];
+    const bool is_fine = group.empty() ? passes(items_[static_cast<size_t>(s)])
+                                       : std::all_of(group.begin(), group.end(), [&](int i) { return passes(items_[static_cast<size_t>(i)]); });
+    if (!is_fine) return true;
+  }
+  return false;
 }
 
 namespace {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 #include <tuple>
 #include <utility>
 
@@ -38,25 +37,28 @@ class Numbering {
     }
   }
 
-  /// Per element, of all passes where these values wait for those that need them again.
-  RegionWork work(const std::set<int>& kept) const {
+  /// Per element, of all passes where these values (by number: whether it is one) wait for those that need them again.
+  RegionWork work(const std::vector<bool>& kept) const {
     RegionWork sum;
-    std::set<int> read;   // compilers read once what no store can have changed
+    std::vector<bool> read(numbers_.size());   // compilers read once what no store can have changed
+    std::vector<int> seen(numbers_.size(), -1), left;   // seen: the last pass
     for (int pass = 0; pass < static_cast<int>(roots_.size()); pass++) {
-      std::set<int> seen;
-      std::vector<int> left = roots_[static_cast<size_t>(pass)];
+      left = roots_[static_cast<size_t>(pass)];
       while (!left.empty()) {
-        const int n = left.back();
+        const auto n = static_cast<size_t>(left.back());
         left.pop_back();
-        const Number& x = numbers_[static_cast<size_t>(n)];
-        if (x.of_row || !seen.insert(n).second || (kept.count(n) && x.values.begin()->first < pass)) continue;
+        const Number& x = numbers_[n];
+        if (x.of_row || seen[n] == pass) continue;
+        seen[n] = pass;
+        if (kept[n] && x.values.begin()->first < pass) continue;
         sum.operations += x.work.operations;
-        if (x.work.scattered > 0 && read.insert(n).second) sum.scattered += x.work.scattered;
+        if (x.work.scattered > 0 && !read[n]) read[n] = true, sum.scattered += x.work.scattered;
         left.insert(left.end(), x.operands.begin(), x.operands.end());
       }
     }
     return sum;
   }
+  std::vector<bool> none() const { return std::vector<bool>(numbers_.size()); }
 
   /// Those of several passes that stand under no branch, what takes most with all that it is made of first.
   std::vector<int> candidates() const {
@@ -82,13 +84,14 @@ class Numbering {
 
   double work_below(int n) const {
     double sum = 0;
-    std::set<int> seen;
+    std::vector<bool> seen(numbers_.size());
     std::vector<int> left{n};
     while (!left.empty()) {
       const int at = left.back();
       left.pop_back();
       const Number& x = numbers_[static_cast<size_t>(at)];
-      if (x.of_row || !seen.insert(at).second) continue;
+      if (x.of_row || seen[static_cast<size_t>(at)]) continue;
+      seen[static_cast<size_t>(at)] = true;
       sum += x.work.sum();
       left.insert(left.end(), x.operands.begin(), x.operands.end());
     }
@@ -132,7 +135,7 @@ class Numbering {
 
 void find_kept(RegionPlan& p, const RegionLoad& load) {
   const Numbering numbers(p, load);
-  std::set<int> kept;
+  std::vector<bool> kept = numbers.none();
   RegionWork now = p.work = numbers.work(kept);
   if (p.passes.size() < 2) return;
   std::vector<int> candidates = numbers.candidates();
@@ -140,12 +143,12 @@ void find_kept(RegionPlan& p, const RegionLoad& load) {
     double least = now.sum() - kLeastSaved;
     size_t best = candidates.size();
     for (size_t c = 0; c < candidates.size(); c++) {
-      kept.insert(candidates[c]);
+      kept[static_cast<size_t>(candidates[c])] = true;
       if (const double with = numbers.work(kept).sum(); with < least) least = with, best = c;
-      kept.erase(candidates[c]);
+      kept[static_cast<size_t>(candidates[c])] = false;
     }
     if (best == candidates.size()) break;
-    kept.insert(candidates[best]);
+    kept[static_cast<size_t>(candidates[best])] = true;
     const Number& n = numbers[candidates[best]];
     const RegionWork then = numbers.work(kept);
     p.again.push_back({now - then, {n.values.begin(), n.values.end()}});
