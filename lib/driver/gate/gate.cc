@@ -27,7 +27,8 @@ using Kind = GateResult::Kind;
 constexpr size_t kSeeds = 4;                 ///< in the field, over all shapes
 constexpr double kMaxSeconds = 30;           ///< of one run; slower ones have no verdict
 constexpr double kSmallWork = 2e7;           ///< multiplications that are emulated without reducing the shape
-constexpr double kMostFlops = 2e9;             ///< floating point operations of one run: some seconds, of eight of which a verdict is made
+constexpr double kMostFlops = 2e9;             ///< floating point operations of one run: up to 30 s, of six of which a verdict is made
+constexpr double kFewFlops = 1e9;              ///< of one run of a plan that can be taken apart; of all seeds in the field together
 constexpr double kMostBytes = 1.4e9;          ///< while they are emulated
 constexpr double kElementBytes = 24;         ///< of a value: as it should be, and in the field
 constexpr double kByteBytes = 21;            ///< of a byte that kernels write: itself, and who touched it (emulate/shadow.h)
@@ -52,9 +53,12 @@ GateResult run_all(const std::vector<EmulationCase>& cases, const std::string& l
   options.seconds = kMaxSeconds;
   std::string how = "field and floats";
   int64_t left_out = 0;
-  const size_t each = std::max<size_t>(1, seeds / cases.size());
   for (size_t i = 0; i < cases.size(); i++) {
     const EmulationCase& c = cases[i];
+    double flops = 1;
+    for (const KernelPlan& k : c.plan.kernels) flops += k.flops;
+    const auto affordable = static_cast<size_t>(std::min(64.0, kFewFlops / flops));   // what is large has many elements to tell
+    const size_t each = std::clamp<size_t>(seeds / cases.size(), 1, std::max<size_t>(1, affordable));
     bool carried = true, judged = false;
     const auto run = [&](EmulationMode mode, uint64_t s) -> std::optional<GateResult> {
       const EmulationOutcome o = run_emulation(c, library, mode, s, options);
@@ -86,14 +90,14 @@ GateResult run_all(const std::vector<EmulationCase>& cases, const std::string& l
 
 }  // namespace
 
-std::string too_large_to_emulate(const Program& p, const Plan& plan) {
+std::string too_large_to_emulate(const Program& p, const Plan& plan, double most_flops) {
   double work = 0, bytes = 0;
   for (const KernelPlan& k : plan.kernels) work += k.flops;
   for (ValueId v = 0; v < p.graph.num_values(); v++) bytes += kElementBytes * static_cast<double>(p.graph.dims(v).elements());
   for (const Buffer& b : plan.buffers)
     if (b.kind != Buffer::Kind::kInput) bytes += kByteBytes * static_cast<double>(b.bytes());
   if (bytes > kMostBytes) return fmt::format("it takes too much memory at {}", shapes(p));
-  return work > kMostFlops ? fmt::format("it takes too long at {}", shapes(p)) : "";
+  return work > (most_flops > 0 ? most_flops : kMostFlops) ? fmt::format("it takes too long at {}", shapes(p)) : "";
 }
 
 std::string emulation_cache() {
@@ -151,13 +155,13 @@ template <class F> GateResult with_library(const std::vector<const EmulationCase
 }
 
 /// The plan as a whole at reduced shapes.
-GateResult gate_whole(const Program& program, const Plan& plan, const Emulator& e) {
+GateResult gate_whole(const Program& program, const Plan& plan, const Emulator& e, double most_flops = kMostFlops) {
   std::vector<EmulationCase> cases;
   std::string refusal, at;
   for (bool tails : {false, true}) {
     const Reduced r = reduce_plan(program, plan, e.target, tails);
     if (!r.plan) { refusal = "no reduced shape (" + r.refusal + ")"; continue; }
-    if (const std::string why = too_large_to_emulate(*r.program, *r.plan); !why.empty()) { refusal = why; continue; }
+    if (const std::string why = too_large_to_emulate(*r.program, *r.plan, most_flops); !why.empty()) { refusal = why; continue; }
     if (!cases.empty() && shapes(*r.program) == shapes(cases.back().program)) continue;
     cases.push_back(case_of(*r.program, *r.plan, e.target, fmt::format("r{}_", cases.size())));
     at += (at.empty() ? "" : " and ") + shapes(*r.program);
@@ -279,9 +283,12 @@ GateResult emulation_gate(const Program& program, const Plan& plan, const Target
   prune_libraries(folder);
   const Emulator e{target, compiler, folder, seed};
   const bool is_long = plan.kernels.size() > kWholeKernels;
-  GateResult first = is_long ? gate_parts(program, plan, e) : gate_whole(program, plan, e);
+  GateResult first =
+      is_long ? gate_parts(program, plan, e) : gate_whole(program, plan, e, plan.kernels.size() > 1 ? kFewFlops : kMostFlops);
   if (first.kind != Kind::kNotRun) return first;
   GateResult second = is_long ? gate_whole(program, plan, e) : gate_parts(program, plan, e);
+  if (second.kind == Kind::kNotRun && !is_long && plan.kernels.size() > 1) first = gate_whole(program, plan, e);
+  if (first.kind != Kind::kNotRun) return first;
   if (second.kind == Kind::kNotRun) first.text += "; " + second.text.substr(second.text.find(": ") + 2);
   return second.kind == Kind::kNotRun ? first : second;
 }

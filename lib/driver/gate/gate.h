@@ -18,7 +18,8 @@ struct GateResult {
 GateResult emulation_gate(const Program&, const Plan&, const Target&, const std::string& compiler, uint64_t seed);
 
 /// Why a shape is not emulated as it is: not reduced, or with dimensions that keep their extents, it may be any size. Empty: it is.
-std::string too_large_to_emulate(const Program&, const Plan&);
+/// `most_flops`: of one run; 0: the most that any run may have.
+std::string too_large_to_emulate(const Program&, const Plan&, double most_flops = 0);
 
 /// A text that two plans share only if they are the same kernels of the same graph, so that what one passed holds for the other.
 /// print(Plan) leaves out what steps compute.

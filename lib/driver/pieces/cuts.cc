@@ -330,6 +330,12 @@ class Units {
 };
 
 constexpr size_t kMostSets = 256;   // that are looked at from one state
+constexpr size_t kMostNear = 512;   // units that read one value and are looked at beside one of them
+
+void sort_unique(std::vector<int>& v) {
+  std::sort(v.begin(), v.end());
+  v.erase(std::unique(v.begin(), v.end()), v.end());
+}
 
 enum class Mark : char { kOpen, kDone, kCopied };
 using State = std::vector<Mark>;
@@ -340,6 +346,10 @@ class CutSearch {
  public:
   CutSearch(const Cuts& cuts, const Graph& g, const CutLimits& limits)
       : cuts_(cuts), limits_(limits), siblings_(cuts.units.size()), readers_(cuts.units.size()) {
+    const auto link = [&](int a, int b) {
+      siblings_[static_cast<size_t>(a)].push_back(b);
+      siblings_[static_cast<size_t>(b)].push_back(a);
+    };
     for (size_t u = 0; u < cuts.units.size(); u++)
       for (int w : cuts.units[u].direct) readers_[static_cast<size_t>(w)].push_back(static_cast<int>(u));
     std::map<ValueId, std::vector<int>> readers;   // units that read one value belong together
@@ -350,12 +360,14 @@ class CutSearch {
           if (const auto d = static_cast<size_t>(g.value(v).node); cuts.unit_of[d] != static_cast<int>(u) && !cuts.is_constant[d])
             readers[v].push_back(static_cast<int>(u));
         }
-    for (const auto& [v, list] : readers)
-      for (int a : list)
-        for (int b : list)
-          if (a != b) siblings_[static_cast<size_t>(a)].insert(b);
+    for (auto& [v, list] : readers) {
+      sort_unique(list);
+      for (size_t a = 0; a < list.size(); a++)
+        for (size_t b = a + 1; b < std::min(list.size(), a + 1 + kMostNear); b++) link(list[a], list[b]);
+    }
     for (size_t u = 0; u < cuts.units.size(); u++)
-      for (int w : cuts.units[u].direct) siblings_[u].insert(w), siblings_[static_cast<size_t>(w)].insert(static_cast<int>(u));
+      for (int w : cuts.units[u].direct) link(static_cast<int>(u), w);
+    for (std::vector<int>& s : siblings_) sort_unique(s);
   }
 
   CutGraph run() {
@@ -446,9 +458,11 @@ class CutSearch {
     std::vector<std::vector<int>> all{{u}};
     for (size_t i = 0; i < all.size() && all.size() < kMostSets && limits_.sets > 1; i++) {
       const std::vector<int> set = all[i];
-      std::set<int> near;
-      for (int x : set) near.insert(siblings_[static_cast<size_t>(x)].begin(), siblings_[static_cast<size_t>(x)].end());
-      for (int c : copies_of(s, set)) near.insert(siblings_[static_cast<size_t>(c)].begin(), siblings_[static_cast<size_t>(c)].end());
+      std::vector<int> near;
+      const auto add = [&](int x) { near.insert(near.end(), siblings_[static_cast<size_t>(x)].begin(), siblings_[static_cast<size_t>(x)].end()); };
+      for (int x : set) add(x);
+      for (int c : copies_of(s, set)) add(c);
+      sort_unique(near);
       for (int x : near) {
         if (s[static_cast<size_t>(x)] != Mark::kOpen || std::count(set.begin(), set.end(), x)) continue;
         std::optional<std::vector<int>> more = with_needs(s, set, x);
@@ -509,7 +523,7 @@ class CutSearch {
 
   const Cuts& cuts_;
   CutLimits limits_;
-  std::vector<std::set<int>> siblings_;
+  std::vector<std::vector<int>> siblings_;
   std::vector<std::vector<int>> readers_;
   std::vector<State> states_;
   std::map<State, size_t> numbers_;
