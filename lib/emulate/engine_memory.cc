@@ -95,7 +95,8 @@ void Engine::global_access(uint64_t at, uint64_t bytes, bool write, int thread, 
     if (s->block != cluster && !other) s->block = cluster;
     if (other) {
       const bool conflict = s->write != 0 || (write && (s->reads[0] || s->reads[1] || s->reads[2]));
-      if (conflict) find("race", verb() + name_global(at + i) + ", which another block of the launch " + (s->write ? "writes" : "reads"), pc);
+      if (conflict)
+        find("race", verb() + name_global(at + i) + ", which another block of the launch " + (s->write ? "writes" : "reads"), pc);
       if (conflict || write) { s->write = 0; s->reads[0] = s->reads[1] = s->reads[2] = 0; s->block = cluster; }
       else continue;   // several blocks read it: the first stands for all
     }

@@ -459,7 +459,10 @@ class CutSearch {
     for (size_t i = 0; i < all.size() && all.size() < kMostSets && limits_.sets > 1; i++) {
       const std::vector<int> set = all[i];
       std::vector<int> near;
-      const auto add = [&](int x) { near.insert(near.end(), siblings_[static_cast<size_t>(x)].begin(), siblings_[static_cast<size_t>(x)].end()); };
+      const auto add = [&](int x) {
+        const std::vector<int>& siblings = siblings_[static_cast<size_t>(x)];
+        near.insert(near.end(), siblings.begin(), siblings.end());
+      };
       for (int x : set) add(x);
       for (int c : copies_of(s, set)) add(c);
       sort_unique(near);

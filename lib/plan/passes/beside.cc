@@ -227,9 +227,8 @@ bool Planner::needs_itself(int step, const std::vector<std::vector<int>>& groups
     const int s = work.back();
     work.pop_back();
     const auto& group = groups[static_cast<size_t>(s)];
-    const bool is_fine = group.empty() ? passes(items_[static_cast<size_t>(s)])
-                                       : std::all_of(group.begin(), group.end(), [&](int i) { return passes(items_[static_cast<size_t>(i)]); });
-    if (!is_fine) return true;
+    if (group.empty() && !passes(items_[static_cast<size_t>(s)])) return true;
+    if (!std::all_of(group.begin(), group.end(), [&](int i) { return passes(items_[static_cast<size_t>(i)]); })) return true;
   }
   return false;
 }
