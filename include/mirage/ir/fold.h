@@ -33,7 +33,9 @@ struct Folded {
 /// permits it: elementwise functions if each operand has both or neither, contractions for batch dimensions, and for a batch dimension and
 /// the rows where the other operand lacks it; reductions over both (in a row) or neither; reshapes as long as they keep or drop the border;
 /// inputs and outputs whose strides allow it. No operator that names one dimension (slice, concatenation, repetition, index, sum over
-/// groups) may name one of them. Requires primitives only; where there are calls nothing is folded.
+/// groups) may name one of them. A small operand made of inputs and positions that has one of the two (a length for each batch, a slope for
+/// each head) is repeated along the other, where that makes the batch of several products one dimension (lib/ir/fold/widened.h). Requires
+/// primitives only; where there are calls nothing is folded.
 Folded fold(const Program& program);
 
 }  // namespace mirage

@@ -12,6 +12,7 @@
 #include "ir/fold/sums.h"
 #include "ir/fold/transposes.h"
 #include "ir/fold/unrepeat.h"
+#include "ir/fold/widened.h"
 
 namespace mirage {
 namespace {
@@ -110,9 +111,16 @@ class Lowering {
     ValueId x = at(v);
     while (!(b_.graph().dims(x) == dims) && b_.graph().def_form<Reshape>(x)) x = b_.graph().def(x).operands[0];
     if (b_.graph().dims(x) == dims) return x;
-    for (ValueId r = 0; r < b_.graph().num_values(); r++)
-      if (b_.graph().def_form<Reshape>(r) && b_.graph().def(r).operands[0] == x && b_.graph().dims(r) == dims) return r;
-    return b_.add(Reshape{dims}, {x});
+    if (const auto* i = b_.graph().def_form<Iota>(x); i && i->dims[i->dim] == i->dims.elements()) {
+      const int place = static_cast<int>(std::find(dims.begin(), dims.end(), dims.elements()) - dims.begin());
+      if (place < dims.rank()) return once(Iota{place, dims}, {});
+    }
+    return once(Reshape{dims}, {x});
+  }
+  ValueId once(const Op& op, std::vector<ValueId> operands) {
+    for (const Node& n : b_.graph().nodes())
+      if (n.op == op && n.operands == operands) return n.first_value;
+    return b_.add(op, std::move(operands));
   }
   bool add(NodeId n, Op op, std::vector<ValueId> operands, Layout layout) {
     const ValueId r = g_.node(n).first_value;
@@ -146,10 +154,20 @@ class Lowering {
     std::copy_if(out.begin(), out.end(), std::back_inserter(seen), [](int k) { return k >= 0; });
     return seen == all ? std::optional(out) : std::nullopt;
   }
+  /// All groups of v, and its extents of 1 between and behind them.
+  Layout placed(ValueId v) const {
+    Layout out;
+    for (int d = 0; d < g_.dims(v).rank(); d++) {
+      const int k = group_of(v, d);
+      if (k < 0 || groups(v)[static_cast<size_t>(k)][0] == d) out.push_back(k);
+    }
+    return trimmed(out);
+  }
   /// The groups `all` of r as x has them, dimension d of x being d + shift of r.
   Layout aligned(ValueId r, ValueId x, int shift, const Layout& all) const {
     Layout out;
     for (int k : all) {
+      if (k < 0) { out.push_back(-1); continue; }
       const int d = groups(r)[static_cast<size_t>(k)][0] - shift;
       out.push_back(d >= 0 ? group_of(x, d) : -1);
     }
@@ -166,10 +184,26 @@ class Lowering {
     std::vector<Layout> as_is;
     for (ValueId x : node.operands) as_is.push_back(in_groups_of(r, x, g_.dims(r).rank() - g_.dims(x).rank()));
     std::vector<ValueId> operands;
-    std::optional<Layout> l = merged(as_is, squeezed(r));
-    for (ValueId x : node.operands)
-      operands.push_back(l ? at(x) : fit(x, dims_of(x, trimmed(aligned(r, x, g_.dims(r).rank() - g_.dims(x).rank(), squeezed(r))))));
-    return add(n, node.op, operands, l ? *l : squeezed(r));
+    const std::optional<Layout> together = merged(as_is, squeezed(r));
+    const bool is_placed = std::any_of(as_is.begin(), as_is.end(), [](const Layout& x) {
+      const Layout t = trimmed(x);
+      return std::count(t.begin(), t.end(), -1) > 0;
+    });
+    Layout l = together ? *together : is_placed ? placed(r) : squeezed(r);
+    if (together && only_positions_lead(node.operands, l)) l = trimmed(l);
+    for (ValueId x : node.operands) {
+      const bool as_it_is = together && layout(x).size() <= l.size();
+      operands.push_back(as_it_is ? at(x) : fit(x, dims_of(x, trimmed(aligned(r, x, g_.dims(r).rank() - g_.dims(x).rank(), l)))));
+    }
+    return add(n, node.op, operands, l);
+  }
+  /// Whether only positions have l's leading extents of 1, which are no dimensions of what they meet.
+  bool only_positions_lead(const std::vector<ValueId>& operands, const Layout& l) const {
+    const size_t rank = trimmed(l).size();
+    return rank > 0 && std::all_of(operands.begin(), operands.end(), [&](ValueId x) {
+      const auto* i = b_.graph().def_form<Iota>(at(x));
+      return layout(x).size() <= rank || (i && i->dims[i->dim] == i->dims.elements());
+    });
   }
 
   bool matmul(NodeId n) {
@@ -241,6 +275,27 @@ class Lowering {
     return add(n, make(static_cast<int>(place)), {at(x)}, in_groups_of(r, x, 0));
   }
 
+  /// One element along a dimension that is joined with others: repeated while they are apart.
+  bool repeat(NodeId n, const Repeat& rep) {
+    const ValueId x = g_.node(n).operands[0], r = g_.node(n).first_value;
+    const int joined = group_of(r, rep.dim);
+    if (joined < 0 || g_.dims(x)[rep.dim] > 1 || groups(r)[static_cast<size_t>(joined)].size() == 1)
+      return one_dim(n, rep.dim, [&](int place) { return Op{Repeat{place, rep.count}}; });
+    Dims before;
+    int place = -1;
+    for (int k = 0; k < static_cast<int>(groups(r).size()); k++) {
+      if (k != joined) { before.push_back(dims_of(r, {k})[0]); continue; }
+      for (int d : groups(r)[static_cast<size_t>(k)]) {
+        if (d == rep.dim) place = before.rank();
+        before.push_back(d == rep.dim ? 1 : g_.dims(r)[d]);
+      }
+    }
+    const auto apart = b_.try_add(Repeat{place, rep.count}, {fit(x, before)});
+    if (!apart) return false;
+    set(r, b_.add(Reshape{dims_of(r, placed(r))}, {*apart}), placed(r));
+    return true;
+  }
+
   bool concat(NodeId n, int dim) {
     const Node& node = g_.node(n);
     const ValueId r = node.first_value;
@@ -298,7 +353,7 @@ class Lowering {
     if (g_.form<Map>(n)) return map(n);
     if (g_.form<MatMul>(n)) return matmul(n);
     if (const auto* red = g_.form<Reduce>(n)) return reduce(n, *red);
-    if (const auto* rep = g_.form<Repeat>(n)) return one_dim(n, rep->dim, [&](int place) { return Op{Repeat{place, rep->count}}; });
+    if (const auto* rep = g_.form<Repeat>(n)) return repeat(n, *rep);
     if (const auto* s = g_.form<Slice>(n))
       return one_dim(n, s->dim, [&](int place) { return Op{Slice{place, s->start, s->stop, s->step}}; });
     if (const auto* c = g_.form<Concat>(n)) return concat(n, c->dim);
@@ -421,6 +476,24 @@ static Folded join_dimensions(const Program& program) {
   return out;
 }
 
+/// The program with small operands repeated so that a product's batch is joined; nullopt where nothing is gained. to: per value of the
+/// program, the one in its place.
+static std::optional<Program> widened(const Program& program, std::vector<ValueId>& to) {
+  const auto partial = folding::find_partial(program, Chains(program.graph));
+  if (partial.empty()) return std::nullopt;
+  Program out = program;
+  auto g = with_widened(program.graph, partial, &out.kept, &to);
+  if (!g) return std::nullopt;
+  out.graph = *std::move(g);
+  const Groups groups = folding::find_groups(out, Chains(out.graph));
+  for (const auto& [n, dims] : partial) {
+    const ValueId r = to[static_cast<size_t>(program.graph.node(n).first_value)];
+    for (const auto& joined : groups[static_cast<size_t>(r)])
+      if (joined.size() == 1 && dims.count(joined[0])) return std::nullopt;
+  }
+  return out;
+}
+
 Folded fold(const Program& program) {
   const auto& nodes = program.graph.nodes();
   const bool calls = std::any_of(nodes.begin(), nodes.end(), [](const Node& n) { return std::holds_alternative<Call>(n.op); });
@@ -439,8 +512,12 @@ Folded fold(const Program& program) {
   if (broadcast) p.graph = *std::move(broadcast), follow(next);
   std::optional<Graph> turned = settled_transposes(p.graph, &p.kept, &next);
   if (turned) p.graph = *std::move(turned), follow(next);
-  if (!settled && !summed && !broadcast && !turned) return join_dimensions(program);
-  Folded out = join_dimensions(p);
+  const std::optional<Program> wide = widened(p, next);
+  Folded out = join_dimensions(wide ? *wide : p);
+  const bool widens = wide && out.folds;
+  if (wide && !widens) out = join_dimensions(p);
+  if (widens) follow(next);
+  if (!settled && !summed && !broadcast && !turned && !widens) return out;
   out.whole = program;
   if (out.folds) follow(out.to);
   out.to = std::move(to);

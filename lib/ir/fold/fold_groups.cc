@@ -3,6 +3,7 @@
 #include "ir/fold/fold_groups.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "mirage/ir/index_map.h"
@@ -12,13 +13,18 @@ namespace {
 
 /// of a joined dimension: most kernels count places along one in an int (docs/decisions.md)
 constexpr int64_t kMaxExtent = int64_t{1} << 30;
+/// times as long as what is repeated for it: a product's operand
+constexpr int64_t kFewElements = 32;
+/// of a product whose grid has to have parts of what is summed
+constexpr int64_t kFewRows = 16;
 
 bool is_full(const Graph& g, const Reduce& r, ValueId x) { return r.group == 0 || r.group == g.dims(x)[r.dim]; }
 
 /// Which neighbours are joined. A value's dimensions of extent above 1 are its axes; pair i of a value is between axes i and i+1.
 class Pairs {
  public:
-  Pairs(const Program& p, const Chains& chains) : p_(p), g_(p.graph), chains_(chains) {
+  /// may_widen: elementwise operands that have one dimension of a pair could be repeated along the other.
+  Pairs(const Program& p, const Chains& chains, bool may_widen) : p_(p), g_(p.graph), chains_(chains), may_widen_(may_widen) {
     for (ValueId v = 0; v < g_.num_values(); v++) {
       axes_.emplace_back();
       for (int d = 0; d < g_.dims(v).rank(); d++) if (g_.dims(v)[d] > 1) axes_.back().push_back(d);
@@ -27,6 +33,7 @@ class Pairs {
     }
     closed_.resize(parent_.size());
     for (NodeId n = 0; n < g_.num_nodes(); n++) constrain(n);
+    weigh();
     limit();
   }
 
@@ -36,8 +43,19 @@ class Pairs {
     for (ValueId v = 0; v < g_.num_values(); v++) out.push_back(groups(v));
     return out;
   }
+  /// Elementwise operators of whose operands some lack dimensions of joined pairs, and those dimensions of their results.
+  std::map<NodeId, std::set<int>> partial() {
+    std::map<NodeId, std::set<int>> out;
+    for (const Partial& p : partial_)
+      if (p.map >= 0 && is_joined(p.pair)) out[p.map].insert(p.dims.begin(), p.dims.end());
+    return out;
+  }
 
  private:
+  /// A pair that is joined only if something is repeated along one of its dimensions. map: whose operand it is, -1: a repetition of the
+  /// program's. elements: once it is repeated.
+  struct Partial { int pair = 0; NodeId map = -1; std::array<int, 2> dims{}; int64_t elements = 0; };
+
   const std::vector<int>& axes(ValueId v) const { return axes_[static_cast<size_t>(v)]; }
   int pairs(ValueId v) const { return std::max(0, static_cast<int>(axes(v).size()) - 1); }
   int id(ValueId v, int pair) const { return first_[static_cast<size_t>(v)] + pair; }
@@ -53,7 +71,8 @@ class Pairs {
     parent_[static_cast<size_t>(y)] = x;
   }
   void close(int a) { closed_[static_cast<size_t>(find(a))] = true; }
-  bool is_joined(ValueId v, int pair) { return !closed_[static_cast<size_t>(find(id(v, pair)))]; }
+  bool is_joined(int pair) { return !closed_[static_cast<size_t>(find(pair))]; }
+  bool is_joined(ValueId v, int pair) { return is_joined(id(v, pair)); }
 
   std::vector<std::vector<int>> groups(ValueId v) {
     std::vector<std::vector<int>> out;
@@ -66,8 +85,9 @@ class Pairs {
 
   /// Pairs of x and r, one computed from the other. to: per dimension of x the one of r that it becomes, -1: none, -2: none, and its
   /// neighbours of this kind may be joined with it as they like. A pair that is one in both is joined in both or neither; one that has no
-  /// counterpart as a whole but in part stays apart.
-  void relate(ValueId x, ValueId r, const std::vector<int>& to) {
+  /// counterpart as a whole but in part stays apart. node: where something may be repeated for it, the elementwise operator or the
+  /// repetition that makes r.
+  void relate(ValueId x, ValueId r, const std::vector<int>& to, NodeId node = -1) {
     std::vector<int> from(static_cast<size_t>(g_.dims(r).rank()), -1);
     for (int d : axes(x))
       if (to[static_cast<size_t>(d)] >= 0 && g_.dims(r)[to[static_cast<size_t>(d)]] > 1)
@@ -87,8 +107,63 @@ class Pairs {
                 b = from[static_cast<size_t>(axes(r)[static_cast<size_t>(i) + 1])];
       if (a < 0 && b < 0) continue;
       const int at = a < 0 || b < 0 ? -1 : place(x, a);
-      if (at < 0 || at >= pairs(x) || axes(x)[static_cast<size_t>(at) + 1] != b) close(id(r, i));
+      if (at >= 0 && at < pairs(x) && axes(x)[static_cast<size_t>(at) + 1] == b) continue;
+      const std::array dims{axes(r)[static_cast<size_t>(i)], axes(r)[static_cast<size_t>(i) + 1]};
+      const bool is_map = node >= 0 && g_.form<Map>(node);
+      int64_t elements = 0;
+      if (is_map && (a < 0 || b < 0)) elements = widened_elements(x, std::max(a, b)) * g_.dims(r)[a < 0 ? dims[0] : dims[1]];
+      else if (node >= 0 && !is_map) elements = g_.dims(r).elements();
+      if (elements > 0) partial_.push_back({id(r, i), is_map ? node : -1, dims, elements});
+      else close(id(r, i));
     }
+  }
+
+  /// Elements of what would be repeated so that x is, which has this dimension: of the inputs and positions that elementwise functions make
+  /// it of, the largest one that has it; 0: it is made in another way.
+  int64_t widened_elements(ValueId x, int dim) const {
+    const int from_last = g_.dims(x).rank() - dim;
+    const auto has = [&](ValueId v) { return g_.dims(v).rank() >= from_last && g_.dims(v)[g_.dims(v).rank() - from_last] > 1; };
+    const Node& node = g_.def(x);
+    if (!std::holds_alternative<Map>(node.op)) return is_given(x) ? g_.dims(x).elements() : 0;
+    int64_t most = 0;
+    for (ValueId o : node.operands) {
+      if (!has(o)) continue;
+      const int64_t elements = widened_elements(o, g_.dims(o).rank() - from_last);
+      if (elements == 0) return 0;
+      most = std::max(most, elements);
+    }
+    return most;
+  }
+  /// An input or positions, or a view of such.
+  bool is_given(ValueId v) const {
+    while (is_view(g_.def(v).op)) v = g_.def(v).operands[0];
+    return g_.def_form<Input>(v) || g_.def_form<Iota>(v);
+  }
+
+  /// What a pair gains by being one: dimensions of a product's batch, which both operands have. With the longer operand's elements. Not
+  /// where there are many rows, which give enough blocks: then two dimensions of the grid are as good.
+  void batch(NodeId n) {
+    const ValueId r = g_.node(n).first_value;
+    if (g_.dims(r)[g_.dims(r).rank() - 2] > kFewRows) return;
+    const auto& o = g_.node(n).operands;
+    for (int i = 0; i < pairs(r); i++) {
+      const int a = axes(r)[static_cast<size_t>(i)], b = axes(r)[static_cast<size_t>(i) + 1];
+      const auto has = [&](ValueId v) { return g_.dims(v)[a] > 1 && g_.dims(v)[b] > 1; };
+      if (b < g_.dims(r).rank() - 2 && has(o[0]) && has(o[1]))
+        gains_.push_back({id(r, i), std::max(g_.dims(o[0]).elements(), g_.dims(o[1]).elements())});
+    }
+  }
+  /// Repetitions are worth it where products, beside whose operands they are small, gain their batch: several of them, which have one grid
+  /// only if their batch is one dimension. A single one has axes of the grid for two.
+  void weigh() {
+    struct Gain { int products = 0; int64_t elements = 0; };
+    std::map<int, Gain> gains;
+    for (auto [pair, elements] : gains_) {
+      Gain& g = gains[find(pair)];
+      g = {g.products + 1, std::max(g.elements, elements)};
+    }
+    for (const Partial& p : partial_)
+      if (const Gain& g = gains[find(p.pair)]; g.products < 2 || p.elements * kFewElements > g.elements) close(p.pair);
   }
 
   void strides(ValueId v, const TensorInfo& t) {
@@ -110,10 +185,13 @@ class Pairs {
 
   /// Dimensions that are the result's as they are; the others become none of it. special: dimensions of another kind.
   void same(ValueId x, ValueId r, const std::vector<DimLink>& links, const std::vector<int>& special = {}, int kind = -1) {
+    relate(x, r, targets(links, special, kind));
+  }
+  static std::vector<int> targets(const std::vector<DimLink>& links, const std::vector<int>& special = {}, int kind = -1) {
     std::vector<int> to;
     for (const DimLink& l : links) to.push_back(l.kind == DimLink::Kind::kAligned || l.kind == DimLink::Kind::kBroadcast ? l.dim : -1);
     for (int d : special) to[static_cast<size_t>(d)] = kind;
-    relate(x, r, to);
+    return to;
   }
 
   void constrain(NodeId n) {
@@ -139,10 +217,13 @@ class Pairs {
       std::vector<Type> types;
       for (ValueId x : node.operands) types.push_back(g_.type(x));
       const IndexMap map = index_map(node.op, types);
+      const auto* repeat = g_.form<Repeat>(n);
+      const bool may_repeat = (repeat && g_.dims(node.operands[0])[repeat->dim] == 1) || (g_.form<Map>(n) && may_widen_);
       for (size_t k = 0; k < node.operands.size(); k++) {
         if (g_.form<Reshape>(n)) reshape(node.operands[k], r, map.runs);
-        else same(node.operands[k], r, map.operands[k]);
+        else relate(node.operands[k], r, targets(map.operands[k]), may_repeat ? n : -1);
       }
+      if (g_.form<MatMul>(n)) batch(n);
     }
   }
 
@@ -177,9 +258,12 @@ class Pairs {
   const Program& p_;
   const Graph& g_;
   const Chains& chains_;
+  const bool may_widen_;
   std::vector<std::vector<int>> axes_;
   std::vector<int> first_, parent_;
   std::vector<bool> closed_;
+  std::vector<Partial> partial_;
+  std::vector<std::pair<int, int64_t>> gains_;
 };
 
 }  // namespace
@@ -205,6 +289,8 @@ Chains::Chains(const Graph& g) : is_inner(static_cast<size_t>(g.num_nodes())) {
   }
 }
 
-Groups find_groups(const Program& p, const Chains& chains) { return Pairs(p, chains).groups(); }
+Groups find_groups(const Program& p, const Chains& chains) { return Pairs(p, chains, false).groups(); }
+
+std::map<NodeId, std::set<int>> find_partial(const Program& p, const Chains& chains) { return Pairs(p, chains, true).partial(); }
 
 }  // namespace mirage::folding

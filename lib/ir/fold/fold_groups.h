@@ -2,6 +2,7 @@
 // the folded graph (fold.cc). Private to lib/ir.
 #pragma once
 #include <map>
+#include <set>
 #include <vector>
 
 #include "mirage/ir/program.h"
@@ -21,7 +22,13 @@ struct Chains {
 };
 
 /// What is joined in a program of primitives: pairs of neighbours that an operator ties together are joined together or not at all, and one
-/// operator that tells them apart keeps all of them apart.
+/// operator that tells them apart keeps all of them apart. A repetition of one element along one of two does not, where a product's batch
+/// is joined by it and what is repeated is small beside the product's operands.
 Groups find_groups(const Program& p, const Chains& chains);
+
+/// Elementwise operators that keep dimensions apart only because small operands, made of inputs and positions, have one and not the other
+/// (a length for each batch, a slope for each head), and dimensions of their results: repeated along those that they lack (widened.h), they
+/// do not, and a product's batch is joined.
+std::map<NodeId, std::set<int>> find_partial(const Program& p, const Chains& chains);
 
 }  // namespace mirage::folding

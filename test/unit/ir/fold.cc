@@ -60,6 +60,34 @@ std::string shapes(const Program& p) {
 
 }  // namespace
 
+/// The folded program's results at the addresses of p's; how many elements.
+static int compare(const Program& p, const Folded& f, Rng& rng) {
+  int compared = 0;
+  std::vector<Memory> inputs;
+  for (const TensorInfo& t : p.inputs) {
+    inputs.emplace_back();
+    places(t, [&](int64_t at) { inputs.back()[at] = 4 * rng.uniform() - 2; });
+  }
+  const std::vector<Memory> want = run(p, p.graph, inputs), got = run(f.program, f.program.graph, inputs);
+  REQUIRE(want.size() == got.size());
+  for (size_t r = 0; r < want.size(); r++) {
+    REQUIRE(want[r].size() == got[r].size());
+    for (auto a = want[r].begin(), b = got[r].begin(); a != want[r].end(); a++, b++) {
+      INFO("result " << r << " at " << a->first << ": " << a->second << " became " << b->second << " at " << b->first);
+      const bool equal = a->first == b->first && same(a->second, b->second);
+      REQUIRE(equal);
+      compared++;
+    }
+  }
+  const Graph back = f.unfold(f.program.graph);
+  REQUIRE_FALSE(check_laws(back));
+  REQUIRE_FALSE(check_extents(back));
+  const auto again = f.refold(back);
+  REQUIRE(again);
+  REQUIRE(*again == f.program.graph);
+  return compared;
+}
+
 TEST_CASE("a folded program computes the same at the same addresses") {
   int folds = 0, strided = 0, compared = 0;
   for (uint64_t seed = 0; seed < 2500; seed++) {
@@ -76,28 +104,7 @@ TEST_CASE("a folded program computes the same at the same addresses") {
     REQUIRE_FALSE(check_laws(f.program.graph));
     REQUIRE_FALSE(check_extents(f.program.graph));
     for (const TensorInfo& t : p.inputs) strided += !(t.strides == row_major_strides(t.type.dims));
-    std::vector<Memory> inputs;
-    for (const TensorInfo& t : p.inputs) {
-      inputs.emplace_back();
-      places(t, [&](int64_t at) { inputs.back()[at] = 4 * rng.uniform() - 2; });
-    }
-    const std::vector<Memory> want = run(p, g, inputs), got = run(f.program, f.program.graph, inputs);
-    REQUIRE(want.size() == got.size());
-    for (size_t r = 0; r < want.size(); r++) {
-      REQUIRE(want[r].size() == got[r].size());
-      for (auto a = want[r].begin(), b = got[r].begin(); a != want[r].end(); a++, b++) {
-        INFO("result " << r << " at " << a->first << ": " << a->second << " became " << b->second << " at " << b->first);
-        const bool equal = a->first == b->first && same(a->second, b->second);
-        REQUIRE(equal);
-        compared++;
-      }
-    }
-    const Graph back = f.unfold(f.program.graph);
-    REQUIRE_FALSE(check_laws(back));
-    REQUIRE_FALSE(check_extents(back));
-    const auto again = f.refold(back);
-    REQUIRE(again);
-    REQUIRE(*again == f.program.graph);
+    compared += compare(p, f, rng);
   }
   INFO(folds << " fold, " << strided << " strided inputs, " << compared << " elements");
   REQUIRE(folds > 500);
@@ -146,6 +153,45 @@ TEST_CASE("what tells two dimensions apart keeps them apart") {
   CHECK(shape("%x = input 0 : f16[2,3,4] output 0 (mul (reduce.sum 2 %x) (const 3 extent 0.1)) : f16") == "");
   CHECK(shape("%x = input 0 : f16[2,3,4] output 0 (mul (reduce.sum 2 %x) (const 6 extent 0.0*0.1)) : f16") == "[6,4][6,1]");
   CHECK(shape("%x = input 0 : f16[65536,65536] output 0 (exp %x) : f16") == "");   // longer than kernels count
+}
+
+TEST_CASE("small operands that lack a dimension of a batch are repeated along it") {
+  const auto attention = [](const std::string& inputs, const std::string& middle) {
+    return "kernel k { %q = input 0 : f16[3,4,5,64] %k = input 1 : f16[3,4,64,11] %v = input 2 : f16[3,4,11,64] " + inputs +
+           " %s = matmul %q %k %m = " + middle + " %e = exp %m output 0 (matmul (div %e (reduce.sum 3 %e)) %v) : f16 }";
+  };
+  const auto check = [](const std::string& text, const std::string& want) {
+    INFO(text);
+    const Folded f = folded(text);
+    REQUIRE(f.folds);
+    INFO(print(f.program.graph));
+    CHECK(shapes(f.program) == want);
+    Rng rng(1);
+    CHECK(compare(f.whole, f, rng) > 0);
+    return f;
+  };
+  const std::string joined = "[12,5,64][12,64,11][12,11,64]";
+  check(attention("%l = input 3 : f32[3,1,1,1]", "where (less (iota 3 [1,1,1,11]) %l) %s (const -inf)"), joined + "[3,1][12,5,64]");
+  check(attention("%l = input 3 : f32[4,5,1]", "mul %s %l"), joined + "[1,4,5][12,5,64]");
+  check(attention("%l = input 3 : f32[4,1,1]", "add %s (mul (exp %l) (iota 3 [1,1,1,11]))"), joined + "[1,4][12,5,64]");
+  check(attention("%l = input 3 : f32[3,1,1,11] %t = input 4 : f32[4,1,1]", "mul (add %s %l) %t"), joined + "[3,1,11][1,4][12,5,64]");
+  check(attention("%l = input 3 : f32[3,1,1,1] %t = input 4 : f32[4,1,1]", "add %s (sub %l %t)"), joined + "[3,1][1,4][12,5,64]");
+  check(attention("", "mul %s (add (iota 1 [1,4,1,1]) (const 1))"), joined + "[12,5,64]");
+  check(attention("%l = input 3 : f32[4,1,1]", "mul %s (repeat 0 3 (reshape [1,4,1,1] %l))"), joined + "[1,4][12,5,64]");
+  // the operand itself is read elsewhere, too
+  check(attention("%l = input 3 : f32[4,1,1] output 1 (exp %l) : f32", "mul %s (exp %l)"), joined + "[4][12,5,64][4]");
+  const Folded f = check(attention("%l = input 3 : f32[4,5,1]", "mul %s %l"), joined + "[1,4,5][12,5,64]");
+  CHECK(f.program.graph == *parse_graph(R"(kernel k {
+    %q = input 0 : f16[12,5,64] %k = input 1 : f16[12,64,11] %v = input 2 : f16[12,11,64] %l = input 3 : f32[1,4,5]
+    %s = matmul %q %k %m = mul %s (reshape [12,5,1] (repeat 0 3 %l)) %e = exp %m
+    output 0 (matmul (div %e (reduce.sum 2 %e)) %v) : f16 })"));
+  // what is computed in another way, or is long, stays; so does the batch of products of many rows, and of a single one
+  CHECK_FALSE(folded(attention("%l = input 3 : f32[4,1,9]", "mul %s (reduce.sum 2 %l)")).folds);
+  CHECK_FALSE(folded(attention("%l = input 3 : f32[4,5,11]", "mul %s %l")).folds);
+  CHECK_FALSE(folded("kernel k { %q = input 0 : f16[3,4,17,64] %k = input 1 : f16[3,4,64,11] %v = input 2 : f16[3,4,11,64] "
+                     "%b = input 3 : f16[4,1,1] output 0 (matmul (exp (mul (matmul %q %k) %b)) %v) : f16 }").folds);
+  CHECK_FALSE(folded("kernel k { %x = input 0 : f16[2,3,4,9] %w = input 1 : f16[2,3,9,64] %b = input 2 : f16[3,1,1] "
+                     "output 0 (add (matmul %x %w) %b) : f16 }").folds);
 }
 
 TEST_CASE("strides permit a dimension to be joined or do not") {
