@@ -101,31 +101,32 @@ std::string graphs_text(const FamilyFacts& f) {
 }
 
 /// Kernels that are compiled with one form of the device library.
-std::string kernels_text(const FamilyFacts& f, bool ordered, bool schedules) {
+std::vector<const KernelText*> kernels_of(const FamilyFacts& f, bool ordered) {
   std::vector<const KernelText*> chosen;
   for (size_t k = 0; k < f.kernels.size(); k++) if (f.ordered[k] == ordered && !f.kernels[k].cublas) chosen.push_back(&f.kernels[k]);
-  if (chosen.empty()) return "";
-  return "#pragma nv_diag_suppress 177   // tables of a kernel may name more than it uses\nnamespace mirage_" + f.hinted().name + " {\n\n" +
-         kernels_with_schedules(chosen, schedules) + "}  // namespace mirage_" + f.hinted().name + "\n#pragma nv_diag_default 177\n\n";
+  return chosen;
 }
 
 /// Where some points have kernels that begin early and others have not, the device library comes twice: only kernels beside such ones read
 /// in order (MO_ORDERED_LOADS), so that each is compiled as it would be alone.
 std::string emit_family_cu(const FamilyFacts& f) {
-  const std::string plain = kernels_text(f, false, false), ordered = kernels_text(f, true, false), host = emit_host(f);
-  const std::string plain_told = kernels_text(f, false, true), ordered_told = kernels_text(f, true, true);
-  const std::string device = "\n// ======== device library ========\n", kernels = "\n// ======== kernels ========\n";
-  std::string out = header_comment(f.hinted(), graphs_text(f), f.kernels);
+  const std::vector<const KernelText*> plain = kernels_of(f, false), ordered = kernels_of(f, true);
+  const ModuleFacts& hinted = f.hinted();
+  const std::string host = emit_host(f), device = "\n// ======== device library ========\n", kernels = "\n// ======== kernels ========\n",
+                    in_order = "#define MO_ORDERED_LOADS\n";
+  std::string out = header_comment(hinted, graphs_text(f), f.kernels);
   if (plain.empty() || ordered.empty()) {
-    return out + device + (plain.empty() ? "#define MO_ORDERED_LOADS\n" : "") + runtime_text_for(plain + ordered + host) + kernels +
-           plain_told + ordered_told + host;
+    const std::vector<const KernelText*>& all = plain.empty() ? ordered : plain;
+    const std::string library = runtime_text_for((all.empty() ? "" : kernel_section(hinted, all, false, "")) + host);
+    return out + device + (plain.empty() ? in_order : "") + library + kernels +
+           (all.empty() ? "" : kernel_section(hinted, all, true, library)) + host;
   }
-  out += device + runtime_text_for(plain + host) + kernels + plain_told;
-  out +=
-      "// ======== kernels that begin early, and those beside them: with a device library whose loads keep their order ========\n#define "
-      "MO_ORDERED_LOADS\n#undef MO_LDG\n#define mo mo_ordered\n" +
-      runtime_text_for(ordered) + kernels + ordered_told;
-  return out + "#undef mo\n" + host;
+  const std::string library = runtime_text_for(kernel_section(hinted, plain, false, "") + host),
+                    library_in_order = runtime_text_for(kernel_section(hinted, ordered, false, ""));
+  return out + device + library + kernels + kernel_section(hinted, plain, true, library) +
+         "// ======== kernels that begin early, and those beside them: with a device library whose loads keep their order ========\n" +
+         in_order + "#undef MO_LDG\n#define mo mo_ordered\n" + library_in_order + kernels +
+         kernel_section(hinted, ordered, true, library_in_order) + "#undef mo\n" + host;
 }
 
 /// Fields of NAME_dims.

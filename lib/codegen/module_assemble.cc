@@ -84,10 +84,32 @@ std::string as_comment(const std::string& text) {
   return out;
 }
 
-std::string kernels_with_schedules(const std::vector<const KernelText*>& kernels, bool schedules) {
-  std::string out;
-  for (const KernelText* k : kernels) out += (schedules ? k->schedule : "") + k->source + (k->source.ends_with('\n') ? "\n" : "\n\n");
-  return out;
+namespace {
+
+/// A kernel of the same name and parameters that ends its launch with an error.
+std::string failing_kernel(const KernelText& k) {
+  const size_t name = k.source.find(" " + k.name + "(", k.source.find("__global__ ")), end = k.source.find(") {\n", name);
+  MIRAGE_ASSERT(name != std::string::npos && end != std::string::npos) << "no kernel in\n" << k.source;
+  return "__global__ void" + k.source.substr(name, end - name) + ") { __trap(); }\n";
+}
+
+}  // namespace
+
+std::string kernel_section(const ModuleFacts& m, const std::vector<const KernelText*>& kernels, bool schedules,
+                           std::string_view device_library) {
+  std::string text, failing;
+  for (const KernelText* k : kernels) {
+    text += (schedules ? k->schedule : "") + k->source + (k->source.ends_with('\n') ? "\n" : "\n\n");
+    failing += failing_kernel(*k);
+  }
+  const std::string open = "namespace mirage_" + m.name + " {\n", close = "}  // namespace mirage_" + m.name + "\n";
+  text = "#pragma nv_diag_suppress 177   // tables of a kernel may name more than it uses\n" + open + "\n" + text + close +
+         "#pragma nv_diag_default 177\n";
+  constexpr std::string_view kFeatures = "!defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)";
+  if (m.target.name != "sm_90a" || device_library.find(kFeatures) == std::string_view::npos) return text + "\n";
+  return "#if " + std::string(kFeatures) + "\n" + text +
+         "#else   // nvcc -arch=sm_90a also makes PTX without these features; the library refuses devices that would need it\n" + open +
+         failing + close + "#endif\n\n";
 }
 
 std::string header_comment(const ModuleFacts& f, const std::string& graphs, const std::vector<KernelText>& kernels) {
@@ -109,13 +131,10 @@ namespace {
 std::string emit_cu(const ModuleFacts& f) {
   std::vector<const KernelText*> all;
   for (const KernelText& k : f.kernels) if (!k.cublas) all.push_back(&k);
-  const auto kernels = [&](bool schedules) {
-    return "#pragma nv_diag_suppress 177   // tables of a kernel may name more than it uses\nnamespace mirage_" + f.name + " {\n\n" +
-           kernels_with_schedules(all, schedules) + "}  // namespace mirage_" + f.name + "\n#pragma nv_diag_default 177\n\n" + emit_host(f);
-  };
+  const std::string host = emit_host(f), device = runtime_text_for(kernel_section(f, all, false, "") + host);
   return header_comment(f, print(f.plan.graph, f.name), f.kernels) + "\n// ======== device library ========\n" +
-         (any_dependent(f.kernels) ? "#define MO_ORDERED_LOADS\n" : "") + runtime_text_for(kernels(false)) +
-         "\n// ======== kernels ========\n" + kernels(true);
+         (any_dependent(f.kernels) ? "#define MO_ORDERED_LOADS\n" : "") + device + "\n// ======== kernels ========\n" +
+         kernel_section(f, all, true, device) + host;
 }
 
 }  // namespace

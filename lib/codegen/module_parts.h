@@ -132,8 +132,9 @@ std::string expand(std::string_view text, const std::vector<std::pair<std::strin
 std::string hex64(uint64_t);                               ///< module_assemble.cc: 16 digits
 std::string as_comment(const std::string& text);
 KernelText emit_with_schedule(const KernelPlan&, const Plan&, const Target&);   ///< emit_kernel, and its schedule
-/// their texts, one behind the other; what the device library is looked through for has no comments
-std::string kernels_with_schedules(const std::vector<const KernelText*>&, bool schedules);
+/// The module's namespace with these kernels; schedules: with comments, which what the device library is looked through for has not. Where
+/// that library (its text) is there only with the features of sm_90a, so are the kernels, and ones that fail stand in for them.
+std::string kernel_section(const ModuleFacts&, const std::vector<const KernelText*>&, bool schedules, std::string_view device_library);
 /// of NAME.cu; graphs: as they are printed; kernels: all of the library
 std::string header_comment(const ModuleFacts&, const std::string& graphs, const std::vector<KernelText>& kernels);
 void check_module(const ModuleFacts&);                     ///< asserts on kernels and buffers

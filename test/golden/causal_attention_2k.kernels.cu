@@ -43,6 +43,7 @@
 // (device library)
 
 // ======== kernels ========
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #pragma nv_diag_suppress 177   // tables of a kernel may name more than it uses
 namespace mirage_causal_attention_2k {
 
@@ -180,6 +181,11 @@ __global__ void __launch_bounds__(256, 2) causal_attention_2k_k0_attend(const __
 
 }  // namespace mirage_causal_attention_2k
 #pragma nv_diag_default 177
+#else   // nvcc -arch=sm_90a also makes PTX without these features; the library refuses devices that would need it
+namespace mirage_causal_attention_2k {
+__global__ void causal_attention_2k_k0_attend(const __grid_constant__ mo::TensorMap map_q, const __grid_constant__ mo::TensorMap map_k, const __grid_constant__ mo::TensorMap map_v, void* __restrict__ out0) { __trap(); }
+}  // namespace mirage_causal_attention_2k
+#endif
 
 #ifndef __CUDACC_RTC__
 // ======== launcher and C ABI: causal_attention_2k.h says what each function requires ========

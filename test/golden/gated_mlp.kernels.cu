@@ -29,6 +29,7 @@
 // (device library)
 
 // ======== kernels ========
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #pragma nv_diag_suppress 177   // tables of a kernel may name more than it uses
 namespace mirage_gated_mlp {
 
@@ -166,6 +167,11 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) gated_mlp_k0
 
 }  // namespace mirage_gated_mlp
 #pragma nv_diag_default 177
+#else   // nvcc -arch=sm_90a also makes PTX without these features; the library refuses devices that would need it
+namespace mirage_gated_mlp {
+__global__ void gated_mlp_k0_stream(const __grid_constant__ mo::TensorMap map0, const __grid_constant__ mo::TensorMap map1, const void* __restrict__ in0, void* __restrict__ out0) { __trap(); }
+}  // namespace mirage_gated_mlp
+#endif
 
 #ifndef __CUDACC_RTC__
 // ======== launcher and C ABI: gated_mlp.h says what each function requires ========

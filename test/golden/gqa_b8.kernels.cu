@@ -33,6 +33,7 @@
 // (device library)
 
 // ======== kernels ========
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #pragma nv_diag_suppress 177   // tables of a kernel may name more than it uses
 namespace mirage_gqa_b8 {
 
@@ -154,6 +155,11 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(640, 1) gqa_b8_k0_at
 
 }  // namespace mirage_gqa_b8
 #pragma nv_diag_default 177
+#else   // nvcc -arch=sm_90a also makes PTX without these features; the library refuses devices that would need it
+namespace mirage_gqa_b8 {
+__global__ void gqa_b8_k0_attend(const __grid_constant__ mo::TensorMap map_q, const __grid_constant__ mo::TensorMap map_k, const __grid_constant__ mo::TensorMap map_v, void* __restrict__ out0) { __trap(); }
+}  // namespace mirage_gqa_b8
+#endif
 
 #ifndef __CUDACC_RTC__
 // ======== launcher and C ABI: gqa_b8.h says what each function requires ========

@@ -149,6 +149,7 @@
 // (device library)
 
 // ======== kernels ========
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #pragma nv_diag_suppress 177   // tables of a kernel may name more than it uses
 namespace mirage_llama_layer {
 
@@ -840,6 +841,16 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) llama_layer_
 
 }  // namespace mirage_llama_layer
 #pragma nv_diag_default 177
+#else   // nvcc -arch=sm_90a also makes PTX without these features; the library refuses devices that would need it
+namespace mirage_llama_layer {
+__global__ void llama_layer_k0_stream(const __grid_constant__ mo::TensorMap map0_0, const __grid_constant__ mo::TensorMap map0_1, const __grid_constant__ mo::TensorMap map0_2, const void* __restrict__ in0, const void* __restrict__ in1, void* __restrict__ out0_0, void* __restrict__ out0_1, void* __restrict__ out0_2) { __trap(); }
+__global__ void llama_layer_k1_attend(const __grid_constant__ mo::TensorMap map_q, const __grid_constant__ mo::TensorMap map_k, const __grid_constant__ mo::TensorMap map_v, void* out0) { __trap(); }
+__global__ void llama_layer_k2_stream(const __grid_constant__ mo::TensorMap map0, const void* in0, void* out0) { __trap(); }
+__global__ void llama_layer_k3_row(const void* a0, const void* a1, const void* a2, void* a3) { __trap(); }
+__global__ void llama_layer_k4_stream(const __grid_constant__ mo::TensorMap map0, const __grid_constant__ mo::TensorMap map1, const void* __restrict__ in0, void* __restrict__ out0) { __trap(); }
+__global__ void llama_layer_k5_stream(const __grid_constant__ mo::TensorMap map0, const void* in0, const void* in1, const void* in3, void* out0) { __trap(); }
+}  // namespace mirage_llama_layer
+#endif
 
 #ifndef __CUDACC_RTC__
 // ======== launcher and C ABI: llama_layer.h says what each function requires ========

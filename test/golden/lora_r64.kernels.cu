@@ -31,6 +31,7 @@
 // (device library)
 
 // ======== kernels ========
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #pragma nv_diag_suppress 177   // tables of a kernel may name more than it uses
 namespace mirage_lora_r64 {
 
@@ -165,6 +166,11 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(320, 1) lora_r64_k0_
 
 }  // namespace mirage_lora_r64
 #pragma nv_diag_default 177
+#else   // nvcc -arch=sm_90a also makes PTX without these features; the library refuses devices that would need it
+namespace mirage_lora_r64 {
+__global__ void lora_r64_k0_tile(const __grid_constant__ mo::TensorMap map0, const __grid_constant__ mo::TensorMap map1, const __grid_constant__ mo::TensorMap map2, const void* __restrict__ in3, void* __restrict__ out0) { __trap(); }
+}  // namespace mirage_lora_r64
+#endif
 
 #ifndef __CUDACC_RTC__
 // ======== launcher and C ABI: lora_r64.h says what each function requires ========

@@ -33,6 +33,7 @@
 // (device library)
 
 // ======== kernels ========
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #pragma nv_diag_suppress 177   // tables of a kernel may name more than it uses
 namespace mirage_mha {
 
@@ -150,6 +151,11 @@ __global__ void __launch_bounds__(256, 1) mha_k0_attend(const __grid_constant__ 
 
 }  // namespace mirage_mha
 #pragma nv_diag_default 177
+#else   // nvcc -arch=sm_90a also makes PTX without these features; the library refuses devices that would need it
+namespace mirage_mha {
+__global__ void mha_k0_attend(const __grid_constant__ mo::TensorMap map_q, const __grid_constant__ mo::TensorMap map_k, const __grid_constant__ mo::TensorMap map_v, void* __restrict__ out0, void* __restrict__ slots) { __trap(); }
+}  // namespace mirage_mha
+#endif
 
 #ifndef __CUDACC_RTC__
 // ======== launcher and C ABI: mha.h says what each function requires ========

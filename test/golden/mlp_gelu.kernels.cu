@@ -39,6 +39,7 @@
 // (device library)
 
 // ======== kernels ========
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #pragma nv_diag_suppress 177   // tables of a kernel may name more than it uses
 namespace mirage_mlp_gelu {
 
@@ -250,6 +251,12 @@ __global__ void __cluster_dims__(4, 1, 1) __launch_bounds__(256, 1) mlp_gelu_k1_
 
 }  // namespace mirage_mlp_gelu
 #pragma nv_diag_default 177
+#else   // nvcc -arch=sm_90a also makes PTX without these features; the library refuses devices that would need it
+namespace mirage_mlp_gelu {
+__global__ void mlp_gelu_k0_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in0, const void* __restrict__ in2, void* __restrict__ out0) { __trap(); }
+__global__ void mlp_gelu_k1_stream(const __grid_constant__ mo::TensorMap map0, const void* in1, const void* in2, void* out0) { __trap(); }
+}  // namespace mirage_mlp_gelu
+#endif
 
 #ifndef __CUDACC_RTC__
 // ======== launcher and C ABI: mlp_gelu.h says what each function requires ========

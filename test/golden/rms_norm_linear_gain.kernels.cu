@@ -35,6 +35,7 @@
 // (device library)
 
 // ======== kernels ========
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #pragma nv_diag_suppress 177   // tables of a kernel may name more than it uses
 namespace mirage_rms_norm_linear_gain {
 
@@ -168,6 +169,11 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 2) rms_norm_lin
 
 }  // namespace mirage_rms_norm_linear_gain
 #pragma nv_diag_default 177
+#else   // nvcc -arch=sm_90a also makes PTX without these features; the library refuses devices that would need it
+namespace mirage_rms_norm_linear_gain {
+__global__ void rms_norm_linear_gain_k0_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in0, const void* __restrict__ in1, void* __restrict__ out0) { __trap(); }
+}  // namespace mirage_rms_norm_linear_gain
+#endif
 
 #ifndef __CUDACC_RTC__
 // ======== launcher and C ABI: rms_norm_linear_gain.h says what each function requires ========

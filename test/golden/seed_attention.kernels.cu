@@ -36,6 +36,7 @@
 // (device library)
 
 // ======== kernels ========
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #pragma nv_diag_suppress 177   // tables of a kernel may name more than it uses
 namespace mirage_seed_attention {
 
@@ -156,6 +157,11 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) seed_attenti
 
 }  // namespace mirage_seed_attention
 #pragma nv_diag_default 177
+#else   // nvcc -arch=sm_90a also makes PTX without these features; the library refuses devices that would need it
+namespace mirage_seed_attention {
+__global__ void seed_attention_k0_attend(const __grid_constant__ mo::TensorMap map_q, const __grid_constant__ mo::TensorMap map_k, const __grid_constant__ mo::TensorMap map_v, void* __restrict__ out0) { __trap(); }
+}  // namespace mirage_seed_attention
+#endif
 
 #ifndef __CUDACC_RTC__
 // ======== launcher and C ABI: seed_attention.h says what each function requires ========

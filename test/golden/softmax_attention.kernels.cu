@@ -36,6 +36,7 @@
 // (device library)
 
 // ======== kernels ========
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #pragma nv_diag_suppress 177   // tables of a kernel may name more than it uses
 namespace mirage_softmax_attention {
 
@@ -154,6 +155,11 @@ __global__ void __cluster_dims__(8, 1, 1) __launch_bounds__(256, 1) softmax_atte
 
 }  // namespace mirage_softmax_attention
 #pragma nv_diag_default 177
+#else   // nvcc -arch=sm_90a also makes PTX without these features; the library refuses devices that would need it
+namespace mirage_softmax_attention {
+__global__ void softmax_attention_k0_attend(const __grid_constant__ mo::TensorMap map_q, const __grid_constant__ mo::TensorMap map_k, const __grid_constant__ mo::TensorMap map_v, void* __restrict__ out0) { __trap(); }
+}  // namespace mirage_softmax_attention
+#endif
 
 #ifndef __CUDACC_RTC__
 // ======== launcher and C ABI: softmax_attention.h says what each function requires ========

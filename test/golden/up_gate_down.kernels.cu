@@ -38,6 +38,7 @@
 // (device library)
 
 // ======== kernels ========
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #pragma nv_diag_suppress 177   // tables of a kernel may name more than it uses
 namespace mirage_up_gate_down {
 
@@ -266,6 +267,12 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128, 1) up_gate_down
 
 }  // namespace mirage_up_gate_down
 #pragma nv_diag_default 177
+#else   // nvcc -arch=sm_90a also makes PTX without these features; the library refuses devices that would need it
+namespace mirage_up_gate_down {
+__global__ void up_gate_down_k0_stream(const __grid_constant__ mo::TensorMap map0, const __grid_constant__ mo::TensorMap map1, const void* __restrict__ in0, void* __restrict__ out0) { __trap(); }
+__global__ void up_gate_down_k1_stream(const __grid_constant__ mo::TensorMap map0, const void* in1, void* out0) { __trap(); }
+}  // namespace mirage_up_gate_down
+#endif
 
 #ifndef __CUDACC_RTC__
 // ======== launcher and C ABI: up_gate_down.h says what each function requires ========

@@ -126,7 +126,8 @@ template <class P> MO_FN void attend_issue_scores(AttendState<P>& t, uint32_t q,
   wgmma_commit();
 }
 /// N accumulators from the FIRST on.
-template <int FIRST, int N, int R> MO_FN float (&attend_part(float (&d)[R]))[N] { return *reinterpret_cast<float (*)[N]>(&d[FIRST]); }
+template <int N> using AttendPart = float[N];
+template <int FIRST, int N, int R> MO_FN AttendPart<N>& attend_part(float (&d)[R]) { return *reinterpret_cast<AttendPart<N>*>(&d[FIRST]); }
 template <class P> MO_FN void attend_issue_results(AttendState<P>& t, uint32_t v) {
   constexpr bool kAcross = !P::kValueLinesAlongKeys;
   constexpr int kWhole = P::kUsedColumns <= 128 ? 0 : P::kUsedColumns / 128, kRest = P::kUsedColumns - 128 * kWhole, kBox = P::kChunk * 128;   // an instruction has up to 128 columns here
