@@ -8,6 +8,7 @@
 #include "mirage/plan/tile.h"
 #include "mirage/support/assert.h"
 #include "mirage/support/hash.h"
+#include "plan/region/region_plans.h"
 
 namespace mirage {
 namespace {
@@ -68,6 +69,8 @@ template <class Map> KernelBody with_buffers(const KernelBody& body, Map&& map) 
 }
 
 }  // namespace
+
+CallPlans::CallPlans() : regions_(std::make_shared<RegionPlans>()) {}
 
 std::optional<CallPlan> CallPlans::find(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results) const {
   BufferNumbers numbers;

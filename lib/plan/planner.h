@@ -32,7 +32,7 @@ class Planner {
         views_(static_cast<size_t>(g_.num_values())),
         stored_(views_.size()),
         outs_(views_.size()),
-        context_{g_, program_, target_, buffers_, views_, reduces_, tape} {}
+        context_{g_, program_, target_, buffers_, views_, reduces_, tape, known ? &known->regions() : nullptr} {}
 
   Planned run();
 

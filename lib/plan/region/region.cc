@@ -8,6 +8,7 @@
 
 #include "mirage/support/round.h"
 #include "plan/region/region_kept.h"
+#include "plan/region/region_plans.h"
 #include "plan/region/region_windows.h"
 
 namespace mirage {
@@ -436,7 +437,7 @@ bool reads_scattered(const RegionPlan& p, int buffer) {
   return std::any_of(p.passes.begin(), p.passes.end(), [&](const RegionPass& pass) { return any(pass.body); });
 }
 
-std::optional<RegionPlanned> plan_region(const RegionContext& c, const RegionGroup& group, int max_statements) {
+static std::optional<RegionPlanned> plan_anew(const RegionContext& c, const RegionGroup& group, int max_statements) {
   auto lowered = lower_region(c, group, max_statements);
   if (!lowered) return std::nullopt;
   RegionPlan& p = lowered->plan;
@@ -470,6 +471,15 @@ std::optional<RegionPlanned> plan_region(const RegionContext& c, const RegionGro
     c.tape->regions[key] = std::move(numbers);
   }
   return RegionPlanned{std::move(best), std::move(cost), std::move(lowered->nodes)};
+}
+
+std::optional<RegionPlanned> plan_region(const RegionContext& c, const RegionGroup& group, int max_statements) {
+  const auto key = c.known && !c.tape ? region_key(c, group, max_statements) : std::nullopt;
+  if (!key) return plan_anew(c, group, max_statements);
+  if (auto found = c.known->find(*key)) return std::move(found->planned);
+  auto planned = plan_anew(c, group, max_statements);
+  c.known->keep(*key, planned);
+  return planned;
 }
 
 }  // namespace mirage

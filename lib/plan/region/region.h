@@ -12,6 +12,8 @@
 
 namespace mirage {
 
+class RegionPlans;
+
 /// A Reduce as a region sees it: a chain of whole-dimension Reduces of the same function is one reduction over several dimensions.
 struct ReduceInfo {
   ReduceFn fn = ReduceFn::kSum;
@@ -30,6 +32,7 @@ struct RegionContext {
   const std::vector<View>& views;                ///< per value; buffer -1: not stored
   const std::map<ValueId, ReduceInfo>& reduces;  ///< by the chain's last value
   Tape* tape = nullptr;                          ///< may be empty: nobody wants to know or knows better
+  RegionPlans* known = nullptr;                  ///< may be empty; not asked where there is a tape
 };
 
 /// A value that a region computes and where it goes (nowhere: only other values of the region read it).

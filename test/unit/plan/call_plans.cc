@@ -3,6 +3,10 @@
 
 #include <catch2/catch.hpp>
 
+#include "mirage/plan/region.h"
+#include "plan/region/region_plans.h"
+#include "unit/plan/programs.h"
+
 using namespace mirage;
 
 namespace {
@@ -32,4 +36,38 @@ TEST_CASE("a product of the same types and strides is made once") {
   CHECK(ask(y, x, rows) != first);
   CHECK(made == 4);
   CHECK(ask(x, y, turned)->dims(0)[0] == 2);
+}
+
+namespace {
+
+/// All of a plan that is made of regions.
+std::string text_of(const Plan& p) {
+  std::string out = print(p.graph, "p") + " " + std::to_string(p.predicted_us) + "\n";
+  for (const KernelPlan& k : p.kernels)
+    if (const auto* r = std::get_if<std::shared_ptr<const RegionPlan>>(&k.body)) {
+      out += print(**r, "k") + std::to_string((*r)->kept) + " " + std::to_string((*r)->blocks);
+      for (const RegionAccess& a : (*r)->accesses) out += " " + std::to_string(a.buffer);
+      for (NodeId n : k.nodes) out += " n" + std::to_string(n);
+      out += "\n";
+    }
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("regions that other plans had are what planning them anew gives") {
+  const Target target = *find_target("sm_90a");
+  CallPlans shared;
+  size_t kept = 0;
+  for (uint64_t seed = 0; seed < 300; seed++) {
+    INFO(seed);
+    const Program p = test::random_program(seed, 1 + static_cast<int>(seed % 9));   // those of a few steps are alike
+    CallPlans own;
+    const Planned anew = make_plan(p, p.graph, target, {}, own), known = make_plan(p, p.graph, target, {}, shared);
+    REQUIRE(anew.plan.has_value() == known.plan.has_value());
+    if (anew.plan) CHECK(text_of(*anew.plan) == text_of(*known.plan));
+    kept += own.regions().size();
+  }
+  CHECK(shared.regions().size() > 200);
+  CHECK(shared.regions().size() < kept);
 }
