@@ -1,5 +1,5 @@
-// Regions that were planned before, by what they compute: plans of one program that differ in a few kernels, layers that repeat, and a chain
-// that grows by a kernel at a time ask for the same regions many times. Private to lib/plan.
+// Regions that were planned before, by what they compute: plans of one program that differ in a few kernels, layers that repeat, and a
+// chain that grows by a kernel at a time ask for the same regions many times. Private to lib/plan.
 #pragma once
 #include <cstdint>
 #include <memory>
