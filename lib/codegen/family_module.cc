@@ -13,18 +13,6 @@
 namespace mirage {
 namespace {
 
-/// `text` with the name `from`, and names that begin with it, beginning with `to` instead.
-std::string renamed(const std::string& text, const std::string& from, const std::string& to) {
-  std::string out;
-  for (size_t at = 0;;) {
-    const size_t next = text.find(from, at);
-    if (next == std::string::npos) return out + text.substr(at);
-    const bool begins_a_word = next == 0 || !is_word(text[next - 1]);
-    out += text.substr(at, next - at) + (begins_a_word ? to : from);
-    at = next + from.size();
-  }
-}
-
 /// The name of kernel number `n` of the family: "NAME_k3_stream" with that number.
 std::string family_name(const std::string& name, const std::string& module, size_t n) {
   const std::string prefix = module + "_k";
@@ -41,8 +29,7 @@ class Kernels {
 
   /// The kernel by the name that it has in the family; ordered: its point has kernels that begin early.
   KernelText add(KernelText k, bool ordered) {
-    std::string form = renamed(k.source, k.name, "@") + (ordered ? "o" : "") + (k.dependent ? "d" : "") + (k.cooperative ? "c" : "");
-    for (const TensorMapText& m : k.maps) form += " " + std::to_string(m.dims.size());
+    std::string form = kernel_form(k) + (ordered ? "o" : "");
     const auto [at, is_new] = known_.try_emplace(std::move(form), all.size());
     if (is_new) {
       KernelText own = k;

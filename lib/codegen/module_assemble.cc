@@ -1,6 +1,7 @@
 // Puts a result's files together: the self-contained NAME.cu (comment, device library, kernels, host code) and, from the same facts,
 // everything that builds and calls it.
 #include <map>
+#include <set>
 #include "codegen/module_parts.h"
 #include "codegen/names.h"
 #include "mirage/support/hash.h"
@@ -71,6 +72,32 @@ std::string one_line(std::string s) {
 
 }  // namespace
 
+std::string renamed(const std::string& text, const std::string& from, const std::string& to) {
+  std::string out;
+  for (size_t at = 0;;) {
+    const size_t next = text.find(from, at);
+    if (next == std::string::npos) return out + text.substr(at);
+    const bool begins_a_word = next == 0 || !is_word(text[next - 1]);
+    out += text.substr(at, next - at) + (begins_a_word ? to : from);
+    at = next + from.size();
+  }
+}
+
+std::string kernel_form(const KernelText& k) {
+  std::string form = renamed(k.source, k.name, "@") + (k.dependent ? "d" : "") + (k.cooperative ? "c" : "");
+  for (const TensorMapText& m : k.maps) form += " " + std::to_string(m.dims.size());
+  return form;
+}
+
+void name_equal_kernels(std::vector<KernelText>& kernels) {
+  std::map<std::string, size_t> known;
+  for (size_t i = 0; i < kernels.size(); i++) {
+    if (kernels[i].cublas) continue;
+    const auto [first, is_new] = known.emplace(kernel_form(kernels[i]), i);
+    if (!is_new) kernels[i].name = kernels[first->second].name, kernels[i].source = kernels[first->second].source;
+  }
+}
+
 std::string as_comment(const std::string& text) {
   std::string out;
   size_t at = 0;
@@ -130,7 +157,8 @@ namespace {
 
 std::string emit_cu(const ModuleFacts& f) {
   std::vector<const KernelText*> all;
-  for (const KernelText& k : f.kernels) if (!k.cublas) all.push_back(&k);
+  std::set<std::string_view> names;
+  for (const KernelText& k : f.kernels) if (!k.cublas && names.insert(k.name).second) all.push_back(&k);
   const std::string host = emit_host(f), device = runtime_text_for(kernel_section(f, all, false, "") + host);
   return header_comment(f, print(f.plan.graph, f.name), f.kernels) + "\n// ======== device library ========\n" +
          (any_dependent(f.kernels) ? "#define MO_ORDERED_LOADS\n" : "") + device + "\n// ======== kernels ========\n" +

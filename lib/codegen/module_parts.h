@@ -129,6 +129,11 @@ ReferenceText emit_reference(const Program&, int64_t store_limit = int64_t{1} <<
 /// `text` with each "@KEY@" replaced; an unknown key is our bug.
 std::string expand(std::string_view text, const std::vector<std::pair<std::string_view, std::string>>& keys);
 
+/// `text` with the name `from`, and names that begin with it, beginning with `to` instead.
+std::string renamed(const std::string& text, const std::string& from, const std::string& to);
+/// Text and launch of a kernel without its name: kernels of one form can be one function, which is launched with other arguments.
+std::string kernel_form(const KernelText&);
+void name_equal_kernels(std::vector<KernelText>&);         ///< all of a form get the name of the first
 std::string hex64(uint64_t);                               ///< module_assemble.cc: 16 digits
 std::string as_comment(const std::string& text);
 KernelText emit_with_schedule(const KernelPlan&, const Plan&, const Target&);   ///< emit_kernel, and its schedule

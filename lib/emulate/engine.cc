@@ -54,9 +54,14 @@ void Engine::launch(const EmulatedKernel& kernel, void (*call)(void* const*), Em
     arguments_.push_back(maps_[i].words);
   }
   for (int a : kernel.args) arguments_.push_back(buffers_[static_cast<size_t>(a)].data);
-  for (Buffer& b : buffers_)
-    // launches follow one another
-    for (ShadowByte& s : b.shadow) { const uint8_t initialized = s.initialized; s = {}; s.initialized = initialized; }
+  for (Buffer& b : buffers_) {   // launches follow one another
+    for (size_t i = b.low; i < b.high; i++) {
+      const uint8_t initialized = b.shadow[i].initialized;
+      b.shadow[i] = {};
+      b.shadow[i].initialized = initialized;
+    }
+    b.low = SIZE_MAX, b.high = 0;
+  }
   int cluster = 1;
   if (const size_t at = kernel.source.find("__cluster_dims__("); at != std::string::npos)
     cluster = std::max(1, atoi(kernel.source.c_str() + at + strlen("__cluster_dims__(")));

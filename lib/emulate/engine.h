@@ -23,7 +23,12 @@ namespace mirage::emulate_detail {
 inline constexpr uint64_t kSharedWindow = uint64_t{1} << 24;
 inline constexpr int kMaxCluster = 16;
 
-struct Buffer { const EmulatedBuffer* facts = nullptr; unsigned char* data = nullptr; std::vector<ShadowByte> shadow; };
+struct Buffer {
+  const EmulatedBuffer* facts = nullptr;
+  unsigned char* data = nullptr;
+  std::vector<ShadowByte> shadow;
+  size_t low = SIZE_MAX, high = 0;   ///< of the shadow: what this launch has touched lies between
+};
 
 /// What several lanes do together; used again when the last of them has come to its next one.
 struct Gather {

@@ -88,6 +88,7 @@ void Engine::global_access(uint64_t at, uint64_t bytes, bool write, int thread, 
   const Epoch self = make_epoch(thread, f.clock.own);
   const uint32_t cluster = block_number_;
   ShadowByte* s = &b.shadow[static_cast<size_t>(offset)];
+  b.low = std::min(b.low, static_cast<size_t>(offset)), b.high = std::max(b.high, static_cast<size_t>(offset) + bytes);
   for (uint64_t i = 0; i < bytes; i++, s++) {
     if (write && !b.facts->exists.empty() && !b.facts->exists[static_cast<size_t>(offset) + i])
       find("out of bounds", "writes between the elements of " + name_global(at + i), pc);

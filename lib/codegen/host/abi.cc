@@ -1,6 +1,9 @@
 // The host half of NAME.cu: tables of tensors and kernels, the checks of each call, the launcher, and the exported C functions (design:
 // interface.md "C ABI").
 #include <algorithm>
+#include <map>
+#include <string_view>
+#include <utility>
 
 #include "codegen/host/abi_parts.h"
 #include "codegen/kernels/cuda_text.h"
@@ -94,12 +97,14 @@ std::string multiply(const ModuleFacts& f, const KernelText& k, int number) {
 
 }  // namespace
 
-std::string launches(const ModuleFacts& f, const std::vector<KernelText>& kernels) {
-  std::string out;
+/// A launch each.
+static std::vector<std::string> launch_lines(const ModuleFacts& f, const std::vector<KernelText>& kernels) {
+  std::vector<std::string> lines;
   const bool has_dependents = any_dependent(kernels);
   for (size_t n = 0; n < f.kernels.size(); n++) {
     const KernelText& k = f.kernels[n];
-    if (k.cublas) { out += multiply(f, k, product_number(k.name, kernels)); continue; }
+    std::string& out = lines.emplace_back();
+    if (k.cublas) { out = multiply(f, k, product_number(k.name, kernels)); continue; }
     std::vector<std::string> maps;
     for (size_t i = 0; i < k.maps.size(); i++) {
       maps.push_back("map" + std::to_string(n) + "_" + std::to_string(i));
@@ -115,8 +120,39 @@ std::string launches(const ModuleFacts& f, const std::vector<KernelText>& kernel
     for (size_t i = 0; i < k.args.size(); i++) out += ", " + argument(f, k.args[i], k.written[i]);
     out += ")) != cudaSuccess) return error;\n";
   }
+  return lines;
+}
+
+std::string launches(const ModuleFacts& f, const std::vector<KernelText>& kernels) {
+  std::string out;
+  for (const std::string& line : launch_lines(f, kernels)) out += line;
   return out;
 }
+
+namespace {
+
+/// Launches in functions of kMostLaunches, and the calls of these: host compilers take time that grows with the square of a function.
+struct LaunchSteps { std::string functions, calls; };
+LaunchSteps launch_steps(const ModuleFacts& f) {
+  constexpr size_t kMostLaunches = 64;
+  const std::vector<std::string> lines = launch_lines(f, f.kernels);
+  LaunchSteps out;
+  if (lines.size() <= kMostLaunches) {
+    for (const std::string& line : lines) out.calls += line;
+    return out;
+  }
+  for (size_t at = 0; at < lines.size(); at += kMostLaunches) {
+    const std::string name = "launch_from_" + std::to_string(at);
+    out.functions += "__noinline__ static cudaError_t " + name + "(const void* const* t, char* const w, cudaStream_t stream) {\n" +
+                     "  (void)t, (void)w;\n  cudaError_t error = cudaSuccess;\n";
+    for (size_t i = at; i < std::min(at + kMostLaunches, lines.size()); i++) out.functions += lines[i];
+    out.functions += "  return error;\n}\n";
+    out.calls += "  if ((error = " + name + "(t, w, stream)) != cudaSuccess) return error;\n";
+  }
+  return out;
+}
+
+}  // namespace
 
 /// For kernels that take no part in dependent launches, and the first one of a library where --pdl does not say otherwise: as any launch,
 /// behind all that is ahead of them.
@@ -188,10 +224,13 @@ constexpr int64_t kPlainSharedBytes = 40 * 1024;
 
 std::string attributes(const std::vector<KernelText>& kernels) {
   std::string out;
+  std::map<std::string_view, int64_t> most;   // a kernel may be launched several times
+  for (const KernelText& k : kernels) most[k.name] = std::max(most[k.name], k.smem_bytes);
   for (const KernelText& k : kernels) {
-    if (k.smem_bytes <= kPlainSharedBytes) continue;
+    const int64_t bytes = std::exchange(most[k.name], 0);
+    if (bytes <= kPlainSharedBytes) continue;
     out += "  if ((error = cudaFuncSetAttribute(reinterpret_cast<const void*>(&" + k.name +
-           "), cudaFuncAttributeMaxDynamicSharedMemorySize, " + std::to_string(k.smem_bytes) + ")) != cudaSuccess) return error;\n";
+           "), cudaFuncAttributeMaxDynamicSharedMemorySize, " + std::to_string(bytes) + ")) != cudaSuccess) return error;\n";
   }
   return out.empty() ? "  // no kernel needs more than 40 KB of dynamic shared memory\n" : "  cudaError_t error = cudaSuccess;\n" + out;
 }
@@ -540,11 +579,12 @@ std::string host_text(const ModuleFacts& f, const std::vector<KernelText>& kerne
 }
 
 std::string emit_host(const ModuleFacts& f) {
+  const LaunchSteps steps = launch_steps(f);
   const std::vector<std::pair<std::string_view, std::string>> keys = {{"NAME", f.name},
                                                                       {"WORKSPACE", std::to_string(f.plan.workspace_bytes)},
                                                                       {"SMEM", std::to_string(max_smem(f.kernels))},
                                                                       {"TABLE", tensor_table(f)},
-                                                                      {"LAUNCHES", launches(f, f.kernels)},
+                                                                      {"LAUNCHES", steps.calls},
                                                                       {"INIT", workspace_init(f)},
                                                                       {"PARAMETERS", c_parameters(f)}, {"POINTERS", pointer_list(f)},
                                                                       {"ROUNDED", rounded_values(f)},
@@ -552,7 +592,7 @@ std::string emit_host(const ModuleFacts& f) {
   HostParts parts;
   parts.facts = expand(kFacts, keys);
   parts.check_dims = expand(kCheckDims, keys);
-  parts.launch = expand(kLaunch, keys);
+  parts.launch = steps.functions + expand(kLaunch, keys);
   parts.launch_dlpack = expand(kLaunchDlpack, keys);
   parts.functions = expand(kFunctions, keys);
   parts.info = emit_info_json(f);

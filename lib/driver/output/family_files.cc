@@ -129,7 +129,10 @@ class Tells {
     j["name"] = label(p);
     j["dims"] = dims_json(f_, p.values);
     const auto& kernels = module_.points[static_cast<size_t>(&p - f_.points.data())];
-    for (size_t k = 0; k < kernels.size(); k++) j["result"]["kernels"][k]["name"] = kernels[k].name;
+    for (size_t k = 0; k < kernels.size(); k++) {
+      j["result"]["kernels"][k]["name"] = kernels[k].name;
+      j["result"]["kernels"][k].erase("function");
+    }
     return j;
   }
   /// What was built, with the facts of the point's kernels under the names that its own plan gives them.

@@ -101,7 +101,9 @@ Json kernels_json(const ReportData& d) {
       row["threads"] = t.threads;
       row["shared_bytes"] = t.smem_bytes;
     }
-    if (auto fact = d.facts.find(k.name); fact != d.facts.end()) {
+    const std::string& function = i < d.module.kernels.size() ? d.module.kernels[i].name : k.name;
+    if (function != k.name) row["function"] = function;   // equal kernels are one
+    if (auto fact = d.facts.find(function); fact != d.facts.end()) {
       row["registers"] = fact->second.registers;
       row["spill_bytes"] = fact->second.spill_bytes;
     }
