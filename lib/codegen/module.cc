@@ -80,6 +80,13 @@ KernelText with_values(KernelText k, const Plan& plan) {
   return k;
 }
 
+/// What a kernel's text depends on of the plan around it, where nothing begins early. Plans are large, and each kernel asks.
+Plan without_early(const Plan& plan) {
+  Plan out;
+  out.buffers = plan.buffers;
+  return out;
+}
+
 KernelText emit_with_pointers(const KernelPlan& k, const Plan& plan, const Target& target) {
   if (plan.pdl) {
     Plan ordinary = plan;
@@ -92,8 +99,7 @@ KernelText emit_with_pointers(const KernelPlan& k, const Plan& plan, const Targe
   }
   if (k.early || releases(k, plan)) {
     // Stream, tile and attention kernels say themselves what comes before the wait.
-    Plan ordinary = plan;
-    for (KernelPlan& x : ordinary.kernels) x.early = false;
+    const Plan ordinary = without_early(plan);
     KernelPlan alone = k;
     alone.early = false;
     const bool own = k.early && (is<StreamPlan>(k) || is<TilePlan>(k) || (is<AttendPlan>(k) && weights_early(k, plan)));
