@@ -84,6 +84,11 @@ static int64_t computed_slices(const Graph& g) {
   });
 }
 
+static bool is_concat(const Node& n) { return std::holds_alternative<Concat>(n.op); }
+static bool is_repetition(const Node& n) {
+  return std::all_of(n.operands.begin(), n.operands.end(), [&](ValueId v) { return v == n.operands[0]; });
+}
+
 std::string explain_folding(const Folding& f) {
   std::string out;
   auto add = [&](const std::vector<TensorInfo>& whole, const std::vector<TensorInfo>& folded) {
@@ -97,8 +102,14 @@ std::string explain_folding(const Folding& f) {
   if (!f.folds) return "";
   const auto repeats = [](const Graph& g) {
     return std::count_if(g.nodes().begin(), g.nodes().end(),
-                         [](const Node& n) { return std::holds_alternative<Repeat>(n.op) || std::holds_alternative<Concat>(n.op); });
+                         [](const Node& n) { return std::holds_alternative<Repeat>(n.op) || (is_concat(n) && is_repetition(n)); });
   };
+  const auto concats = [](const Graph& g) {
+    return std::count_if(g.nodes().begin(), g.nodes().end(), [](const Node& n) { return is_concat(n) && !is_repetition(n); });
+  };
+  if (concats(f.program.graph) < concats(f.whole.graph))
+    return "concatenations that are only mapped, reduced and sliced are computed part by part" +
+           (out.empty() ? "" : "; dimensions that go together are one: " + out) + "\n";
   if (repeats(f.program.graph) < repeats(f.whole.graph))
     return "repetitions that only products read are left out: each reads what would be repeated" +
            (out.empty() ? "" : "; dimensions that go together are one: " + out) + "\n";

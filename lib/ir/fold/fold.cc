@@ -7,6 +7,7 @@
 #include <numeric>
 #include <utility>
 
+#include "ir/fold/concats.h"
 #include "ir/fold/fold_groups.h"
 #include "ir/fold/slices.h"
 #include "ir/fold/sums.h"
@@ -504,7 +505,9 @@ Folded fold(const Program& program) {
   const auto follow = [&](const std::vector<ValueId>& further) {
     for (ValueId& v : to) v = v >= 0 ? further[static_cast<size_t>(v)] : -1;
   };
-  std::optional<Graph> settled = settled_slices(program.graph, &p.kept, &next);
+  std::optional<Graph> parted = without_concats(program.graph, &p.kept, &next);
+  if (parted) p.graph = *std::move(parted), follow(next);
+  std::optional<Graph> settled = settled_slices(p.graph, &p.kept, &next);
   if (settled) p.graph = *std::move(settled), follow(next);
   std::optional<Graph> summed = settled_sums(p.graph, &p.kept, &next);
   if (summed) p.graph = *std::move(summed), follow(next);
@@ -517,7 +520,7 @@ Folded fold(const Program& program) {
   const bool widens = wide && out.folds;
   if (wide && !widens) out = join_dimensions(p);
   if (widens) follow(next);
-  if (!settled && !summed && !broadcast && !turned && !widens) return out;
+  if (!parted && !settled && !summed && !broadcast && !turned && !widens) return out;
   out.whole = program;
   if (out.folds) follow(out.to);
   out.to = std::move(to);

@@ -52,10 +52,16 @@ bool is_equal(Terms& t, PolyId x, PolyId y) {
   return d >= 0 && t.terms(d).empty();
 }
 
-/// Where slices begin and end, by the extent that they cut.
-void collect_slices(const Graph& g, std::map<int64_t, std::set<int64_t>>& at) {
+/// Where slices, and the parts of concatenations, begin and end, by the extent that they cut.
+void collect_cuts(const Graph& g, std::map<int64_t, std::set<int64_t>>& at) {
   for (const Node& node : g.nodes()) {
-    if (const auto* c = std::get_if<Call>(&node.op)) collect_slices(*c->body, at);
+    if (const auto* c = std::get_if<Call>(&node.op)) collect_cuts(*c->body, at);
+    if (const auto* c = std::get_if<Concat>(&node.op)) {
+      const int64_t extent = g.dims(node.first_value)[c->dim];
+      int64_t end = 0;
+      for (ValueId v : node.operands)
+        if ((end += g.dims(v)[c->dim]) < extent) at[extent].insert(end);
+    }
     const auto* s = std::get_if<Slice>(&node.op);
     if (!s || s->step != 1) continue;
     const int64_t extent = g.dims(node.operands[0])[s->dim];
@@ -229,9 +235,9 @@ Proof prove(const Graph& given_a, const Graph& given_b, int64_t steps) {
   if (keep(attempt(a, b, kMiddle, effort, true, &full)) || full) return out;
   if (out.gave_up && keep(attempt(a, b, kDeep, effort, false, &full))) return out;
   if ((is_rewritable(a) || is_rewritable(b)) && keep(attempt(a, b, kRewriting, effort, false, &full))) return out;
-  std::map<int64_t, std::set<int64_t>> slices;   // a sum that one graph cuts in two is cut in the other
-  for (const Graph* g : {&a, &b}) collect_slices(*g, slices);
-  if (!slices.empty()) keep(attempt(a, b, kMiddle, effort, false, &full, nullptr, nullptr, slices));
+  std::map<int64_t, std::set<int64_t>> cuts;   // a sum that one graph cuts in two is cut in the other
+  for (const Graph* g : {&a, &b}) collect_cuts(*g, cuts);
+  if (!cuts.empty()) keep(attempt(a, b, kMiddle, effort, false, &full, nullptr, nullptr, cuts));
   return out;
 }
 

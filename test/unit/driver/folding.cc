@@ -53,6 +53,14 @@ const Source kPackedGate{
   "nodes": [{"op": "matmul", "inputs": ["x", "w"], "output": "y"}, {"op": "slice", "inputs": ["y"], "output": "a", "attrs": {"axis": 1, "start": 0, "stop": 1024}}, {"op": "slice", "inputs": ["y"], "output": "b", "attrs": {"axis": 1, "start": 1024, "stop": 2048}},
             {"op": "silu", "inputs": ["a"], "output": "s"}, {"op": "mul", "inputs": ["s", "b"], "output": "o"}]})"};
 
+/// Decoding with a sink: a column of the softmax that has no value, as PyTorch code writes it.
+const Source kSink{"sink.json", R"({"version": "1.0", "name": "sink", "axes": {"B": 2, "H": 4, "G": 4, "S": 500, "D": 64},
+  "inputs": {"q": {"shape": ["B", "H", "G", "D"], "dtype": "float16"}, "k": {"shape": ["B", "H", "S", "D"], "dtype": "float16"}, "v": {"shape": ["B", "H", "S", "D"], "dtype": "float16"}, "t": {"shape": [1, "H", "G", 1], "dtype": "float16"}},
+  "outputs": {"o": {"shape": ["B", "H", "G", "D"], "dtype": "float16"}},
+  "nodes": [{"op": "matmul", "inputs": ["q", "k"], "output": "s", "attrs": {"transpose_b": true}}, {"op": "expand", "inputs": ["t"], "output": "u", "attrs": {"shape": ["B", "H", "G", 1]}},
+            {"op": "concat", "inputs": ["s", "u"], "output": "c", "attrs": {"axis": -1}}, {"op": "softmax", "inputs": ["c"], "output": "p"},
+            {"op": "slice", "inputs": ["p"], "output": "w", "attrs": {"axis": 3, "start": 0, "stop": -1}}, {"op": "matmul", "inputs": ["w", "v"], "output": "o"}]})"};
+
 CompileResult compiled(const Source& s) {
   Options o;
   o.gate = "none";
@@ -124,6 +132,17 @@ TEST_CASE("programs over dimensions that go together are one kernel, and their r
   REQUIRE(kernels(five) == kernels(three));
 }
 
+TEST_CASE("softmax over scores and a sink is attention with a sink") {
+  const CompileResult r = compiled(kSink);
+  INFO(r.summary << "\n" << r.explanation);
+  REQUIRE(r.exit == ExitCode::kOk);
+  CHECK(r.summary.find(": 2 kernels instead of") != std::string::npos);   // one repeats the sinks
+  CHECK(r.explanation.find("concatenations that are only mapped, reduced and sliced are computed part by part") != std::string::npos);
+  CHECK(r.explanation.find("proved equal to the program") != std::string::npos);
+  CHECK(verify_two({"found.graph", r.files.at("sink.graph")}, kSink, Options{}).exit == ExitCode::kOk);
+  CHECK(check_certificate(Source{"c.json", r.files.at("certificate.json")}, {kSink}, Options{}).exit == ExitCode::kOk);
+}
+
 /// Layers of attention over [batch, heads, tokens, features], long enough that the folding is proved value by value; `scale`: of the scores
 /// of the last one.
 static Program long_attention(int layers, const std::string& scale) {
@@ -143,6 +162,33 @@ static Program long_attention(int layers, const std::string& scale) {
                                         x + R"(": {"dtype": "float32"}}, "nodes": [)" + nodes + "]}"});
   REQUIRE(p);
   return *p;
+}
+
+/// Layers of softmax over the features and a column of their own, which is sliced off again.
+static Program long_sinks(int layers) {
+  std::string nodes, x = "x";
+  for (int i = 0; i < layers; i++) {
+    const std::string n = std::to_string(i);
+    nodes += R"({"op": "concat", "inputs": [")" + x + R"(", "t"], "output": "c)" + n + R"("}, {"op": "softmax", "inputs": ["c)" + n +
+             R"("], "output": "p)" + n + R"("}, {"op": "slice", "inputs": ["p)" + n + R"("], "output": "s)" + n +
+             R"(", "attrs": {"axis": 1, "start": 0, "stop": 16}}, {"op": "matmul", "inputs": ["s)" + n + R"(", "w"], "output": "y)" + n +
+             R"("},)";
+    x = "y" + n;
+  }
+  nodes.pop_back();
+  auto p = parse_spec({"long.json", R"({"name": "long", "inputs": {"x": {"shape": [8, 16], "dtype": "float32"}, "t": {"shape": [8, 1], "dtype":
+                      "float32"}, "w": {"shape": [16, 16], "dtype": "float32"}}, "outputs": {")" +
+                                        x + R"(": {"dtype": "float32"}}, "nodes": [)" + nodes + "]}"});
+  REQUIRE(p);
+  return *p;
+}
+
+TEST_CASE("concatenations that are left out of a long program are proved step by step") {
+  const Folded f = fold(long_sinks(20));
+  REQUIRE(f.folds);
+  const Proof proof = prove_fold(f);
+  INFO(proof.reason);
+  CHECK(proof.proved);
 }
 
 TEST_CASE("the folding of a long program is proved value by value, and another program's is not") {
