@@ -30,6 +30,7 @@ constexpr size_t kMaxForms = 1000;       // distinct pieces, each planned at lea
 constexpr size_t kMaxSearched = 400;     // of these, searched: those that may gain most
 constexpr size_t kAtOnce = 8;            // pieces that are searched longer before it is asked again which
 constexpr int64_t kLonger = 4;           // times as long
+constexpr int kIdleRounds = 2;           // of such pieces in a row after which no way through all of them is cheaper: more bring nothing
 constexpr int64_t kMinStates = 20'000;   // of one piece
 constexpr int64_t kManyOperators = 24;   // the search of a whole that finds something with more finds it early: its parts are alike
 constexpr double kMayGain = 0.02;        // of its straightforward time, at least, if a piece took no longer than its bytes and products do
@@ -295,7 +296,8 @@ class Partitioner {
     const auto turn = [&](size_t f) {
       return may_still_gain(f) / static_cast<double>(graph_.cuts[first_[f]].units.size()) / static_cast<double>(spent_[f] + 1);
     };
-    for (int round = 2; left > 0 && !is_late() && !is_stopped(); round++) {
+    double way_us = cheapest_us();
+    for (int round = 2, idle = 0; left > 0 && idle < kIdleRounds && !is_late() && !is_stopped(); round++) {
       std::erase_if(forms, [&](size_t f) {
         return evaluated_[f].search.stop_reason != "states" || longest_[f] >= most || may_still_gain(f) <= kMayGain * evaluated_[f].us;
       });
@@ -313,6 +315,9 @@ class Partitioner {
       search_forms(now, round);
       for (size_t f : now) left += longest_[f];
       left -= sum() - before;
+      const double us = cheapest_us();
+      idle = us < way_us ? 0 : idle + 1;
+      way_us = us;
     }
   }
   /// What stood alone, once each, and which pieces were planned and not searched.
@@ -391,6 +396,11 @@ class Partitioner {
       way.push_back({best[static_cast<size_t>(s)].from, best[static_cast<size_t>(s)].cut});
     std::reverse(way.begin(), way.end());
     return way;
+  }
+  double cheapest_us() const {
+    double us = 0;
+    for (const Taken& t : cheapest_way(Beside::kNone)) us += t.cut < 0 ? 0.0 : of_cut(t.cut).us;
+    return us;
   }
   static std::vector<int> cuts_of(const std::vector<Taken>& steps) {
     std::vector<int> out;
