@@ -295,9 +295,12 @@ std::optional<DType> JsonReader::dtype_of(const JsonValue& v) {
       {"single", "float32"}, {"torch.float32", "float32"}, {"torch.bfloat16", "bfloat16"}, {"torch.bool", "bool"}, {"int", "int32"},
       {"long", "int64"},     {"torch.int32", "int32"},     {"torch.int64", "int64"}};
   auto other = other_names.find(v.text);
-  auto notes = other != other_names.end()
-                   ? std::vector<Note>{{{}, "did you mean '" + other->second + "'?"}}
-                   : report_.hint(v.text, {"float16", "bfloat16", "float32", "bool", "f16", "bf16", "f32", "int32", "int64"});
+  std::vector<Note> notes;
+  if (other != other_names.end()) {
+    notes.push_back({{}, "did you mean '" + other->second + "'?"});
+  } else {
+    notes = report_.hint(v.text, {"float16", "bfloat16", "float32", "bool", "f16", "bf16", "f32", "int32", "int64"});
+  }
   report_.error(DiagCode::kDtype, v.span, fmt::format("there is no dtype '{}'", v.text.substr(0, 40)), std::move(notes));
   return std::nullopt;
 }
