@@ -135,7 +135,6 @@ KernelText emit_with_schedule(const KernelPlan& k, const Plan& plan, const Targe
 CudaModule emit_module(const Program& program, const Plan& plan, const Target& target, const ModuleOptions& options) {
   std::vector<KernelText> kernels;
   for (const KernelPlan& k : plan.kernels) kernels.push_back(emit_with_schedule(k, plan, target));
-  name_equal_kernels(kernels);
   return assemble_module(program, plan, target, options, std::move(kernels));
 }
 

@@ -233,6 +233,7 @@ ModuleFacts module_facts(const Program& program, const Plan& plan, const Target&
 
 CudaModule assemble_module(const Program& program, const Plan& plan, const Target& target, const ModuleOptions& options,
                            std::vector<KernelText> kernels) {
+  name_equal_kernels(kernels);
   const ModuleFacts f = module_facts(program, plan, target, options, kernels);
   check_module(f);
   CudaModule m;

@@ -36,7 +36,10 @@ void Engine::shared_access(uint64_t at, uint64_t bytes, bool write, int thread, 
          pc);
   const Epoch self = make_epoch(thread, f.clock.own);
   ShadowByte* s = &shadow_[rank][static_cast<size_t>(offset)];
+  ShadowByte before, after;   // bytes of an access are mostly alike: what became of one becomes of the next
   for (uint64_t i = 0; i < bytes; i++, s++) {
+    if (i > 0 && s->is(before) && (write || s->initialized)) { *s = after; continue; }
+    before = *s;
     if (s->forbidden) find("out of bounds", (write ? "writes " : "reads ") + std::string("behind the end of a shared array"), pc, true);
     if (s->pending) {
       find(write ? "race" : "missing wait",
@@ -65,6 +68,7 @@ void Engine::shared_access(uint64_t at, uint64_t bytes, bool write, int thread, 
       s->write = self;
       s->initialized = 1;
     }
+    after = *s;
   }
 }
 
@@ -88,10 +92,13 @@ void Engine::global_access(uint64_t at, uint64_t bytes, bool write, int thread, 
   const Epoch self = make_epoch(thread, f.clock.own);
   const uint32_t cluster = block_number_;
   ShadowByte* s = &b.shadow[static_cast<size_t>(offset)];
+  ShadowByte before, after;
   b.low = std::min(b.low, static_cast<size_t>(offset)), b.high = std::max(b.high, static_cast<size_t>(offset) + bytes);
   for (uint64_t i = 0; i < bytes; i++, s++) {
     if (write && !b.facts->exists.empty() && !b.facts->exists[static_cast<size_t>(offset) + i])
       find("out of bounds", "writes between the elements of " + name_global(at + i), pc);
+    if (i > 0 && s->is(before)) { *s = after; continue; }
+    before = *s;
     const bool other = s->block != 0 && s->block != cluster;
     if (s->block != cluster && !other) s->block = cluster;
     if (other) {
@@ -99,7 +106,7 @@ void Engine::global_access(uint64_t at, uint64_t bytes, bool write, int thread, 
       if (conflict)
         find("race", verb() + name_global(at + i) + ", which another block of the launch " + (s->write ? "writes" : "reads"), pc);
       if (conflict || write) { s->write = 0; s->reads[0] = s->reads[1] = s->reads[2] = 0; s->block = cluster; }
-      else continue;   // several blocks read it: the first stands for all
+      else { after = before; continue; }   // several blocks read it: the first stands for all
     }
     if (s->write != 0 && s->write != self && !ordered(s->write, thread, f.clock))
       find("race", verb() + name_global(at + i) + ", which " + name_writer(s->write) + " writes: no barrier is between", pc);
@@ -115,6 +122,7 @@ void Engine::global_access(uint64_t at, uint64_t bytes, bool write, int thread, 
       s->write = self;
       s->initialized = 1;
     }
+    after = *s;
   }
 }
 

@@ -4,7 +4,9 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <memory>
+#include <type_traits>
 #include <vector>
 
 namespace mirage::emulate_detail {
@@ -65,7 +67,9 @@ struct ShadowByte {
   Epoch write = 0, reads[3] = {0, 0, 0};
   uint32_t block = 0;           ///< global memory: which block (plus one) the epochs are of
   uint8_t initialized = 0, pending = 0, next = 0, forbidden = 0;   ///< forbidden: a gap between arrays
+  bool is(const ShadowByte& other) const { return std::memcmp(this, &other, sizeof *this) == 0; }
 };
+static_assert(sizeof(ShadowByte) == 24 && std::has_unique_object_representations_v<ShadowByte>);
 
 inline void note_read(ShadowByte& s, Epoch me, int t, const Clock& c) {
   int free = -1, same_warp = -1;

@@ -82,6 +82,16 @@ TEST_CASE("the module compiles for every generation with warnings as errors") {
   }
 }
 
+TEST_CASE("a module of many launches compiles with warnings as errors") {
+  if (no_nvcc()) return;
+  fixture::Made m = fixture::two_kernels();
+  for (int i = 0; i < 80; i++) m.kernels.push_back(m.kernels[1]);
+  const fs::path folder = write_module(fixture::assemble(m), "many");
+  std::vector<std::string> argv = nvcc_library_arguments("demo", m.target);
+  argv.insert(argv.begin(), {tools().nvcc, "-Werror", "all-warnings", "-Xcompiler", "-Wall,-Wextra,-Werror"});
+  CHECK(run(argv, folder).empty());
+}
+
 TEST_CASE("modules without inputs, without a workspace and without much shared memory compile without warnings too") {
   if (no_nvcc()) return;
   fixture::Made m = fixture::two_kernels();

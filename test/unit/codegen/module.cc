@@ -119,6 +119,35 @@ TEST_CASE("the header states spans, strides and workspace") {
   CHECK(has(fixture::assemble(none).files.at("demo.h"), "none is needed; pass NULL and 0"));
 }
 
+TEST_CASE("equal kernels are one function, and many launches stand in several") {
+  const auto count = [](const std::string& text, const std::string& what) {
+    size_t n = 0;
+    for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) n++;
+    return n;
+  };
+  fixture::Made m = fixture::two_kernels();
+  KernelText again = m.kernels[1];
+  again.name = "sum_2";
+  again.source.replace(again.source.find("sum_1"), 5, "sum_2");
+  again.smem_bytes = 96 * 1024;   // a launch's own, the function's is the most
+  KernelText other = m.kernels[1];
+  other.name = "sum_3";
+  other.source.replace(other.source.find("sum_1"), 5, "sum_3").replace(other.source.find("0.0f"), 4, "1.0f");
+  m.kernels.push_back(again);
+  m.kernels.push_back(other);
+  const std::string cu = fixture::assemble(m).files.at("demo.cu");
+  CHECK(count(cu, "__global__ void ") == 3);
+  CHECK(count(cu, "start(sum_1, ") == 2);
+  CHECK(count(cu, "start(sum_3, ") == 1);
+  CHECK(count(cu, "&sum_1), cudaFuncAttributeMaxDynamicSharedMemorySize, 98304)") == 1);
+  CHECK(count(cu, "launch_from_") == 0);
+  for (int i = 0; i < 126; i++) m.kernels.push_back(again);
+  const std::string many = fixture::assemble(m).files.at("demo.cu");
+  CHECK(count(many, "__global__ void ") == 3);
+  CHECK(count(many, "start(sum_1, ") == 128);
+  for (const char* from : {"launch_from_0(", "launch_from_64(", "launch_from_128("}) CHECK(count(many, from) == 2);   // defined, called
+}
+
 TEST_CASE("texts from outside cannot leave the comments they are put in") {
   fixture::Made m = fixture::two_kernels();
   const ModuleOptions options{"a\nint x;\\", "1 */ int y; /*"};
