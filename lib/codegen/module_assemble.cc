@@ -115,7 +115,7 @@ namespace {
 
 /// A kernel of the same name and parameters that ends its launch with an error.
 std::string failing_kernel(const KernelText& k) {
-  const size_t name = k.source.find(" " + k.name + "(", k.source.find("__global__ ")), end = k.source.find(") {\n", name);
+  const size_t name = k.source.find(" " + k.name + "(", k.source.find("__global__ ")), end = k.source.find(") {", name);
   MIRAGE_ASSERT(name != std::string::npos && end != std::string::npos) << "no kernel in\n" << k.source;
   return "__global__ void" + k.source.substr(name, end - name) + ") { __trap(); }\n";
 }
@@ -125,15 +125,13 @@ std::string failing_kernel(const KernelText& k) {
 std::string kernel_section(const ModuleFacts& m, const std::vector<const KernelText*>& kernels, bool schedules,
                            std::string_view device_library) {
   std::string text, failing;
-  for (const KernelText* k : kernels) {
-    text += (schedules ? k->schedule : "") + k->source + (k->source.ends_with('\n') ? "\n" : "\n\n");
-    failing += failing_kernel(*k);
-  }
+  for (const KernelText* k : kernels) text += (schedules ? k->schedule : "") + k->source + (k->source.ends_with('\n') ? "\n" : "\n\n");
   const std::string open = "namespace mirage_" + m.name + " {\n", close = "}  // namespace mirage_" + m.name + "\n";
   text = "#pragma nv_diag_suppress 177   // tables of a kernel may name more than it uses\n" + open + "\n" + text + close +
          "#pragma nv_diag_default 177\n";
   constexpr std::string_view kFeatures = "!defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)";
   if (m.target.name != "sm_90a" || device_library.find(kFeatures) == std::string_view::npos) return text + "\n";
+  for (const KernelText* k : kernels) failing += failing_kernel(*k);
   return "#if " + std::string(kFeatures) + "\n" + text +
          "#else   // nvcc -arch=sm_90a also makes PTX without these features; the library refuses devices that would need it\n" + open +
          failing + close + "#endif\n\n";
