@@ -239,18 +239,14 @@ bool is_excused(const EmulationOutcome& o) { return o.ok ? o.by_range || o.compa
 /// The run of this case alone where variables without a value hold zeros. nullopt: there is no library for it.
 std::optional<Emulation> run_with_zeros(const EmulationCase& c, const std::string& folder, const std::vector<EmulatedBuffer>& buffers,
                                         const EmulateOptions& options) {
-  const std::string compiler = find_host_compiler();
-  ProcessLimits limits;
-  limits.timeout_s = 120;
-  for (bool is_second : {false, true}) {
-    const EmulationLibrary library = build_emulation({&c}, compiler, folder, limits, UnsetFill::kZeros);
-    if (!library.error.empty()) return std::nullopt;
-    Emulation run = emulate(library.path, c.kernels, buffers, options);
-    if (run.loaded || !library.was_there || is_second) return run.ran ? std::optional(std::move(run)) : std::nullopt;
-    std::error_code error;
-    fs::remove(library.path, error);   // made for another libc, perhaps
-  }
-  return std::nullopt;
+  std::optional<Emulation> out;
+  (void)with_emulation({&c}, find_host_compiler(), folder, UnsetFill::kZeros, [&](const std::string& path) {
+    Emulation run = emulate(path, c.kernels, buffers, options);
+    const bool is_loaded = run.loaded;
+    if (run.ran) out = std::move(run);
+    return is_loaded;
+  });
+  return out;
 }
 
 /// Variables without a value hold a number near the end of float32's range: what sums of it make of results looks like an overflow of the

@@ -30,6 +30,10 @@ EmulationCase make_emulation_case(const Program&, const Plan&, const std::vector
 struct EmulationLibrary { std::string path, error; double compile_seconds = 0; bool was_there = false; };
 EmulationLibrary build_emulation(const std::vector<const EmulationCase*>& cases, const std::string& compiler, const std::string& folder,
                                  const ProcessLimits& = {}, UnsetFill = UnsetFill::kPattern);
+/// Builds one within two minutes of the compiler's processor time and has `run(path)` use it, which says whether it could be loaded: built
+/// once more where it was there and cannot be. Returns why there is none, or "".
+std::string with_emulation(const std::vector<const EmulationCase*>& cases, const std::string& compiler, const std::string& folder,
+                           UnsetFill, const std::function<bool(const std::string& path)>& run);
 
 enum class EmulationMode : uint8_t {
   kField,      ///< finite-field elements, results equal bit for bit

@@ -4,6 +4,7 @@
 #include <cctype>
 #include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
@@ -138,12 +139,29 @@ EmulationLibrary build_emulation(const std::vector<const EmulationCase*>& cases,
   out.compile_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (std::getenv("MIRAGE_KEEP_EMULATION") == nullptr) fs::remove(own + ".cc", error);
   else fs::rename(own + ".cc", stem + ".cc", error);
+  const bool is_slow =   // drivers say it of what they started
+      r.timed_out || r.signal == SIGXCPU || r.output.find("CPU time limit exceeded") != std::string::npos;
   if (!r.ok())
     out.error =
-        r.timed_out ? "the host compiler did not finish in time" : "the host compiler refuses the emulation: " + first_part(r.output, 1200);
+        is_slow ? "the host compiler did not finish in time" : "the host compiler refuses the emulation: " + first_part(r.output, 1200);
   else out.error = finish(own + ".so", out.path);
   if (!out.error.empty()) fs::remove(own + ".so", error);
   return out;
+}
+
+std::string with_emulation(const std::vector<const EmulationCase*>& cases, const std::string& compiler, const std::string& folder,
+                           UnsetFill fill, const std::function<bool(const std::string& path)>& run) {
+  ProcessLimits limits;
+  limits.processor_s = 120;
+  limits.timeout_s = 1200;   // a loaded machine takes its time and gives the same answer
+  for (bool is_second : {false, true}) {
+    const EmulationLibrary library = build_emulation(cases, compiler, folder, limits, fill);
+    if (!library.error.empty()) return library.error;
+    if (run(library.path) || !library.was_there || is_second) break;
+    std::error_code error;
+    fs::remove(library.path, error);   // made for another libc, perhaps
+  }
+  return "";
 }
 
 }  // namespace mirage

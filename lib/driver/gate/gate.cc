@@ -138,20 +138,15 @@ constexpr size_t kWholeKernels = 16;         ///< of a plan that is emulated as 
 constexpr size_t kCasesTogether = 12;        ///< of parts: in one library
 struct Emulator { const Target& target; const std::string& compiler; const std::string& folder; uint64_t seed; };
 
-/// Builds the library of some cases and has them run by `run(library path, loaded)`; once more where it was there and cannot be loaded.
+/// Builds the library of some cases and has them run by `run(library path, loaded)`.
 template <class F> GateResult with_library(const std::vector<const EmulationCase*>& cases, const Emulator& e, F&& run) {
-  ProcessLimits limits;
-  limits.timeout_s = 120;
-  for (bool is_second : {false, true}) {
-    const EmulationLibrary library = build_emulation(cases, e.compiler, e.folder, limits);
-    if (!library.error.empty()) return {Kind::kNotRun, "not emulated: " + library.error};
+  GateResult result;
+  const std::string error = with_emulation(cases, e.compiler, e.folder, UnsetFill::kPattern, [&](const std::string& path) {
     bool loaded = true;
-    GateResult result = run(library.path, loaded);
-    if (loaded || !library.was_there || is_second) return result;
-    std::error_code error;
-    fs::remove(library.path, error);   // made for another libc, perhaps
-  }
-  return {};
+    result = run(path, loaded);
+    return loaded;
+  });
+  return error.empty() ? result : GateResult{Kind::kNotRun, "not emulated: " + error};
 }
 
 /// The plan as a whole at reduced shapes.

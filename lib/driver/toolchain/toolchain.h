@@ -15,6 +15,8 @@ namespace mirage {
 // ---- child processes
 struct ProcessLimits {
   double timeout_s = 600;                             ///< then the whole process group is killed
+  /// of each process: the same on a machine that does much else, unlike the time that passes. 0: a minute more than timeout_s
+  double processor_s = 0;
   /// bytes of address space of each process, 0: no limit (CUDA programs reserve far more than they use)
   int64_t max_memory = 0;
   size_t max_output = size_t{4} << 20;                ///< bytes of stdout and stderr that are kept; the rest is read and dropped

@@ -70,8 +70,8 @@ void become_child(pid_t parent, const ProcessLimits& limits) {
   const rlimit no_core{0, 0};
   setrlimit(RLIMIT_CORE, &no_core);
   // Also for what the program starts itself, should the watchdog be gone: nothing runs on for ever.
-  const auto seconds = static_cast<rlim_t>(limits.timeout_s) + 60;
-  const rlimit cpu{seconds, seconds};
+  const auto seconds = static_cast<rlim_t>(limits.processor_s > 0 ? limits.processor_s : limits.timeout_s + 60);
+  const rlimit cpu{seconds, seconds + 5};   // SIGXCPU ahead of SIGKILL: who started it can say why
   setrlimit(RLIMIT_CPU, &cpu);
 #ifndef __SANITIZE_ADDRESS__   // whose shadow is larger than any limit
   if (limits.max_memory > 0) {

@@ -9,6 +9,7 @@
 
 #include "ir/fold/concats.h"
 #include "ir/fold/fold_groups.h"
+#include "ir/fold/scores.h"
 #include "ir/fold/slices.h"
 #include "ir/fold/sums.h"
 #include "ir/fold/transposes.h"
@@ -505,7 +506,9 @@ Folded fold(const Program& program) {
   const auto follow = [&](const std::vector<ValueId>& further) {
     for (ValueId& v : to) v = v >= 0 ? further[static_cast<size_t>(v)] : -1;
   };
-  std::optional<Graph> parted = without_concats(program.graph, &p.kept, &next);
+  std::optional<Graph> scores = joined_scores(p.graph, &p.kept, &next);
+  if (scores) p.graph = *std::move(scores), follow(next);
+  std::optional<Graph> parted = without_concats(p.graph, &p.kept, &next);
   if (parted) p.graph = *std::move(parted), follow(next);
   std::optional<Graph> settled = settled_slices(p.graph, &p.kept, &next);
   if (settled) p.graph = *std::move(settled), follow(next);
@@ -520,7 +523,7 @@ Folded fold(const Program& program) {
   const bool widens = wide && out.folds;
   if (wide && !widens) out = join_dimensions(p);
   if (widens) follow(next);
-  if (!parted && !settled && !summed && !broadcast && !turned && !widens) return out;
+  if (!scores && !parted && !settled && !summed && !broadcast && !turned && !widens) return out;
   out.whole = program;
   if (out.folds) follow(out.to);
   out.to = std::move(to);

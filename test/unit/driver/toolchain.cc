@@ -71,6 +71,16 @@ TEST_CASE("processes: a timeout ends the whole group, and so does the end of its
   CHECK(r.output == "done\n");
 }
 
+TEST_CASE("processes: a limit on processor time is one on work, and says which it was") {
+  ProcessLimits limits;
+  limits.processor_s = 1;
+  const ProcessResult r = run_process({"sh", "-c", "while :; do :; done"}, "", limits);
+  CHECK_FALSE(r.timed_out);
+  CHECK(r.signal == SIGXCPU);
+  limits.timeout_s = 30;
+  CHECK(run_process({"sleep", "2"}, "", limits).ok());   // time that passes is none
+}
+
 TEST_CASE("processes: interruption and the limit on output") {
   std::atomic<bool> stop{false};
   ProcessLimits limits;
