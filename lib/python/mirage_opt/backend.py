@@ -266,8 +266,8 @@ _families: dict[tuple[str, ...], Built] = {}  # by the text of a program that on
 
 
 def build(spec: dict[str, Any], options: dict[str, Any], points: Sequence[dict[str, Any]] = ()) -> Optional[Built]:
-    """A library for a spec, from the cache if it is there; None where mirage-opt has none that it predicts to gain (at any size), or refuses
-    the spec (logged). `points`: the programs that a spec with axes stands for; each is served by this library from now on.
+    """A library for a spec, from the cache if it is there; None where mirage-opt has none that it predicts to gain (at any size), or
+    refuses the spec (logged). `points`: the programs that a spec with axes stands for; each is served by this library from now on.
     """
     cache = Path(options["cache"] or os.environ.get("MIRAGE_OPT_CACHE") or Path.home() / ".cache" / "mirage_opt")
     how = (str(options["target"]), str(options["measure"]), str(cache), command.run("--version").out)
