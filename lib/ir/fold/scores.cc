@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "ir/fold/finished.h"
 #include "mirage/ir/rewrite.h"
 
 namespace mirage {
@@ -28,25 +29,13 @@ class Scores {
       return joined(b, g_.node(n).operands, g_.form<Concat>(n)->dim, made).value_or(kGiveUp);
     });
     if (!is_made) return std::nullopt;
-    std::vector<ValueId> alive;
-    Graph out = remove_dead(b.graph(), &alive);
-    const auto now = [&](ValueId v) { return v >= 0 ? alive[at(v)] : -1; };
-    if (kept && !kept->empty()) {
-      std::vector<DType> types(at(out.num_values()), DType::kReal);
-      for (size_t v = 0; v < made.size(); v++)
-        if (now(made[v]) >= 0) types[at(now(made[v]))] = (*kept)[v];
-      for (const auto& [parts, value] : pushed_) {
-        const DType first = (*kept)[at(parts[0])];
-        const bool same = std::all_of(parts.begin(), parts.end(), [&](ValueId p) { return (*kept)[at(p)] == first; });
-        if (same && now(value) >= 0) types[at(now(value))] = first;
-      }
-      *kept = std::move(types);
+    std::vector<std::pair<ValueId, ValueId>> beside;   // of parts that are kept alike
+    for (const auto& [parts, value] : pushed_) {
+      const auto type = [&](ValueId p) { return kept && !kept->empty() ? (*kept)[at(p)] : DType::kReal; };
+      const bool same = std::all_of(parts.begin(), parts.end(), [&](ValueId p) { return type(p) == type(parts[0]); });
+      if (same) beside.emplace_back(parts[0], value);
     }
-    if (to) {
-      to->clear();
-      for (ValueId v : made) to->push_back(now(v));
-    }
-    return out;
+    return finished(b.graph(), made, beside, kept, to);
   }
 
  private:

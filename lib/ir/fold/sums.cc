@@ -5,6 +5,7 @@
 #include <map>
 #include <vector>
 
+#include "ir/fold/finished.h"
 #include "mirage/ir/rewrite.h"
 
 namespace mirage {
@@ -42,20 +43,7 @@ class Sums {
       const ValueId products = sum(it->second.products);
       return b.map(MapFn::kAdd, {products, sum(it->second.rest)});
     });
-    std::vector<ValueId> alive;
-    Graph out = remove_dead(b.graph(), &alive);
-    const auto now = [&](ValueId v) { return v >= 0 ? alive[at(v)] : -1; };
-    if (kept && !kept->empty()) {
-      std::vector<DType> types(at(out.num_values()), DType::kReal);
-      for (size_t v = 0; v < made.size(); v++)
-        if (now(made[v]) >= 0) types[at(now(made[v]))] = (*kept)[v];
-      *kept = std::move(types);
-    }
-    if (to) {
-      to->clear();
-      for (ValueId v : made) to->push_back(now(v));
-    }
-    return out;
+    return finished(b.graph(), made, {}, kept, to);
   }
 
  private:

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "ir/fold/finished.h"
 #include "mirage/ir/rewrite.h"
 
 namespace mirage {
@@ -36,22 +37,7 @@ class Transposes {
       if (const auto it = moved_.find(n); it != moved_.end()) return transposed(b, n, it->second, made);
       return inner_.count(n) ? kNoValue : kCopy;
     });
-    std::vector<ValueId> alive;
-    Graph out = remove_dead(b.graph(), &alive);
-    const auto now = [&](ValueId v) { return v >= 0 ? alive[at(v)] : -1; };
-    if (kept && !kept->empty()) {
-      std::vector<DType> types(at(out.num_values()), DType::kReal);
-      for (size_t v = 0; v < made.size(); v++)
-        if (now(made[v]) >= 0) types[at(now(made[v]))] = (*kept)[v];
-      for (const auto& [old, value] : pushed_)
-        if (now(value) >= 0) types[at(now(value))] = (*kept)[at(old)];
-      *kept = std::move(types);
-    }
-    if (to) {
-      to->clear();
-      for (ValueId v : made) to->push_back(now(v));
-    }
-    return out;
+    return finished(b.graph(), made, pushed_, kept, to);
   }
 
  private:

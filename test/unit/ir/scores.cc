@@ -1,13 +1,11 @@
 // Scores joined for one softmax: keys are joined instead, the numbers stay.
-#include <cmath>
-
 #include <catch2/catch.hpp>
 
 #include "ir/fold/scores.h"
-#include "mirage/ir/eval.h"
 #include "mirage/ir/fold.h"
 #include "mirage/spec/text.h"
 #include "mirage/support/hash.h"
+#include "unit/ir/alike.h"
 #include "unit/ir/fold_programs.h"
 
 using namespace mirage;
@@ -26,27 +24,6 @@ std::string joined(const std::string& body) {
   return out ? print(*out, "k") : "";
 }
 std::string as_it_is(const std::string& body) { return print(graph_of(body), "k"); }
-
-std::vector<Tensor<double>> evaluated(const Graph& g, uint64_t seed) {
-  std::vector<Tensor<double>> params(static_cast<size_t>(g.num_params()));
-  Rng rng(seed);
-  for (NodeId n : g.inputs()) {
-    auto& t = params[static_cast<size_t>(g.form<Input>(n)->param)];
-    t.dims = g.dims(g.node(n).first_value);
-    for (int64_t i = 0; i < t.dims.elements(); i++) t.data.push_back(2 * rng.uniform() - 1);
-  }
-  DoubleAlgebra a;
-  return evaluate(g, std::span<const Tensor<double>>(params), a);
-}
-void require_alike(const Graph& g, const Graph& other, uint64_t seed) {
-  const auto want = evaluated(g, seed), got = evaluated(other, seed);
-  REQUIRE(want.size() == got.size());
-  for (size_t r = 0; r < want.size(); r++) {
-    REQUIRE(want[r].dims == got[r].dims);
-    for (size_t i = 0; i < want[r].data.size(); i++)
-      if (std::fabs(want[r].data[i] - got[r].data[i]) > 1e-9) FAIL("element " << i << ": " << want[r].data[i] << ", " << got[r].data[i]);
-  }
-}
 
 /// Attention over several blocks of keys, the way round that a seed says.
 class Attention {

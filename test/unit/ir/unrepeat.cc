@@ -1,14 +1,12 @@
 // Repetitions that only serve the batch of a product are left out: the same numbers at the same addresses, and what becomes of repeat_kv as
 // people write it.
-#include <cmath>
-
 #include <catch2/catch.hpp>
 
 #include "ir/fold/unrepeat.h"
-#include "mirage/ir/eval.h"
 #include "mirage/ir/fold.h"
 #include "mirage/spec/text.h"
 #include "mirage/support/hash.h"
+#include "unit/ir/alike.h"
 #include "unit/ir/fold_programs.h"
 
 using namespace mirage;
@@ -111,26 +109,10 @@ TEST_CASE("programs compute the same without repetitions, folded or not") {
     fewer += repeats(*out) < repeats(g);
     Program p = program_around(g, nullptr);
     p.inputs.resize(static_cast<size_t>(g.num_params()));
-    std::vector<Tensor<double>> params(static_cast<size_t>(g.num_params()));
-    Rng rng(seed);
-    for (NodeId n : g.inputs()) {
-      auto& t = params[static_cast<size_t>(g.form<Input>(n)->param)];
-      t.dims = g.dims(g.node(n).first_value);
-      for (int64_t i = 0; i < t.dims.elements(); i++) t.data.push_back(4 * rng.uniform() - 2);
-    }
-    DoubleAlgebra a;
-    const auto want = evaluate(g, std::span<const Tensor<double>>(params), a);
     const Folded f = fold(p);
     REQUIRE(f.folds);
-    for (const Graph& other : {*out, f.unfold(f.program.graph)}) {
-      const auto got = evaluate(other, std::span<const Tensor<double>>(params), a);
-      REQUIRE(want.size() == got.size());
-      for (size_t r = 0; r < want.size(); r++) {
-        REQUIRE(want[r].dims == got[r].dims);
-        for (size_t i = 0; i < want[r].data.size(); i++)
-          REQUIRE(std::fabs(want[r].data[i] - got[r].data[i]) <= 1e-9 * std::max(1.0, std::fabs(want[r].data[i])));
-      }
-    }
+    require_alike(g, *out, seed);
+    require_alike(g, f.unfold(f.program.graph), seed);
   }
   INFO(changed << " changed, " << fewer << " with fewer repetitions, " << kept << " kept theirs");
   REQUIRE(fewer > 300);
