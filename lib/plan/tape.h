@@ -16,7 +16,7 @@ struct RegionNumbers {
   RegionPlan::Shape shape = RegionPlan::Shape::kPointwise;
   std::vector<int> outer, inner;                     ///< loops in order, before neighbours become one
   int width = 1, threads = 0, team = 1, columns = 1, cluster = 1, kept = 0;
-  bool held = false, unpacked = false, uneven = false, staged = false, by_rows = false;
+  bool held = false, unpacked = false, uneven = false, staged = false, by_rows = false, unrolled = false;
 };
 
 /// Decisions by what they are about: values of the graph, which both shapes number alike.

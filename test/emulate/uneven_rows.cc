@@ -1,5 +1,5 @@
 // Rows that begin where no vector does (edges), rows that wait in shared memory, and what one pass computes and keeps for later ones, on
-// the CPU: every division of many programs.
+// the CPU: every division of many programs. Concatenations of many reads, each place of which has code of its own.
 #include <tuple>
 
 #include "emulate/rows.h"
@@ -59,6 +59,24 @@ std::string chain(const std::string& shape, int axis, const std::string& dtype) 
                      R"("b": {{"shape": [{0}], "dtype": "{1}"}}}}, )"
                      R"("outputs": {{"y": {{"shape": [{0}], "dtype": "{1}"}}}}, "nodes": [{2}]}})",
                      shape, dtype, nodes);
+}
+
+/// The 3 x 3 neighbours of each element of images beside each other, every `step`-th of them.
+std::string windows(int images, int side, int step, const std::string& in, const std::string& out, const std::string& last) {
+  std::string nodes, parts;
+  for (int i = 0; i < 9; i++) {
+    nodes += fmt::format(
+        R"({{"op": "slice", "inputs": ["x"], "output": "r{0}", "attrs": {{"axis": 2, "start": {1}, "stop": {2}, "step": {3}}}}}, )"
+        R"({{"op": "slice", "inputs": ["r{0}"], "output": "p{0}", "attrs": {{"axis": 3, "start": {4}, "stop": {5}, "step": {3}}}}}, )",
+        i, i / 3, i / 3 + (side - 1) * step + 1, step, i % 3, i % 3 + (side - 1) * step + 1);
+    parts += fmt::format("{}\"p{}\"", i ? ", " : "", i);
+  }
+  const int whole = (side - 1) * step + 3;
+  return fmt::format(
+      R"({{"version": "1.0", "name": "windows", "inputs": {{"x": {{"shape": [{0}, 1, {1}, {1}], "dtype": "{2}"}}}}, )"
+      R"("outputs": {{"y": {{"shape": [{0}, 9, {3}, {3}], "dtype": "{4}"}}}}, "nodes": [{5})"
+      R"({{"op": "concat", "inputs": [{6}], "output": "c", "attrs": {{"axis": 1}}}}, {{"op": "{7}", "inputs": ["c"], "output": "y"}}]}})",
+      images, whole, in, side, out, nodes, parts, last);
 }
 
 }  // namespace
@@ -200,4 +218,47 @@ TEST_CASE("a value that is kept is computed in one pass only") {
   size_t tanhs = 0;
   for (size_t at = text.find("mo::tanh("); at != std::string::npos; at = text.find("mo::tanh(", at + 1)) tanhs++;
   CHECK(tanhs == 2);
+}
+
+TEST_CASE("each value of an unrolled loop has its own code") {
+  const std::string compiler = find_host_compiler();
+  if (compiler.empty()) {
+    WARN("skipped: there is no host compiler");
+    return;
+  }
+  Divisions cases;
+  const auto add = [&](const std::string& what, const std::string& text, bool vectors) {
+    const Program p = program_of(text, "windows");
+    const Plan full = cases.plan(p, what);
+    INFO(what);
+    CHECK(region(full.kernels[0]).unrolled >= 0);
+    CHECK(region(full.kernels[0]).length == 9);
+    CHECK((region(full.kernels[0]).width > 1) == vectors);
+    const Reduced small = reduce_plan(p, full, cases.target, false);  // what the gate emulates has the plan's kernel
+    INFO(small.refusal << small.differs);
+    REQUIRE(small.plan);
+    CHECK(region(small.plan->kernels[0]).unrolled >= 0);
+    cases.add(*small.program, *small.plan, what);
+  };
+  add("vectors", windows(256, 64, 1, "bfloat16", "bfloat16", "relu"), true);
+  add("float32, of twos", windows(512, 50, 1, "float32", "float16", "neg"), true);
+  add("lines of odd length", windows(512, 49, 1, "float16", "float16", "silu"), false);
+  add("every second", windows(512, 48, 2, "bfloat16", "float32", "relu"), true);
+  check_emulations(cases.all, cases.names, compiler, 1.0, false);
+}
+
+TEST_CASE("few elements and few places leave a loop as it is") {
+  Divisions cases;
+  for (const auto& [images, side] : {std::pair{16, 32}, std::pair{1, 520}}) {
+    const Program p = program_of(windows(images, side, 1, "bfloat16", "bfloat16", "relu"), "windows");
+    CHECK((region(cases.plan(p, "windows").kernels[0]).unrolled >= 0) == (images == 1));
+  }
+  const Program halves =
+      program_of(R"({"version": "1.0", "name": "halves", "inputs": {"x": {"shape": [64, 64, 1024], "dtype": "float16"}, )"
+                 R"("z": {"shape": [64, 64, 1024], "dtype": "float16"}}, "outputs": {"y": {"shape": [64, 64, 1024], "dtype": "float16"}}, )"
+                 R"("nodes": [{"op": "slice", "inputs": ["x"], "output": "a", "attrs": {"axis": 1, "start": 0, "stop": 32}}, )"
+                 R"({"op": "slice", "inputs": ["z"], "output": "b", "attrs": {"axis": 1, "start": 32, "stop": 64}}, )"
+                 R"({"op": "concat", "inputs": ["a", "b"], "output": "y", "attrs": {"axis": 1}}]})",
+                 "halves");
+  CHECK(region(cases.plan(halves, "halves").kernels[0]).unrolled < 0);
 }

@@ -88,7 +88,7 @@ struct RegionWindow { int access = -1; Affine first; int vectors = 0; };
 
 struct RegionPlan {
   enum class Shape : uint8_t {
-    kPointwise,   ///< a thread computes `width` elements; there is no inner loop
+    kPointwise,   ///< a thread computes `width` elements, of each value of the inner loop if there is one (`unrolled`)
     kRow,         ///< `team` threads share a row; lanes lie along the inner loop
     /// a block is `columns` x (threads / columns) threads; lanes lie along the outer loop, the second axis along the inner loop
     kColumn,
@@ -96,6 +96,9 @@ struct RegionPlan {
   std::vector<RegionAccess> accesses;   ///< kernel arguments, one per buffer
   std::vector<IndexVar> vars;           ///< arguments of a variable come before it
   std::vector<int> outer, inner;        ///< loop variables, slowest first
+  /// kPointwise: the inner loop, each of whose values is printed by itself, so that branches on it are decided there (a concatenation of
+  /// many reads); -1: none
+  int unrolled = -1;
   int lane = -1;                        ///< the lane variable, -1: width is 1
   int width = 1;                        ///< elements per vector
   /// elements along the vectorised dimension; not a multiple of width: the last vector is partial, or there are edges

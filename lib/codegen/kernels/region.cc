@@ -111,13 +111,22 @@ class RegionEmitter {
   std::string number(int64_t x) const { return fmt::format("{}{}", x, suffix_); }
   std::string text(const Affine& a) const {
     std::string out;
+    int64_t constant = a.constant;
     for (const auto& [v, c] : a.terms) {
+      if (fixed_ && v == p_.unrolled) {
+        constant += c * *fixed_;
+        continue;
+      }
       const std::string term = std::abs(c) == 1 ? fmt::format("i{}", v) : fmt::format("i{} * {}", v, number(std::abs(c)));
       out += out.empty() ? (c < 0 ? "0" + std::string(suffix_) + " - " + term : term) : (c < 0 ? " - " : " + ") + term;
     }
-    if (a.constant || out.empty())
-      out += out.empty() ? number(a.constant) : (a.constant < 0 ? " - " : " + ") + number(std::abs(a.constant));
+    if (constant || out.empty()) out += out.empty() ? number(constant) : (constant < 0 ? " - " : " + ") + number(std::abs(constant));
     return out;
+  }
+  /// The side of a branch that is taken, where that is known: it asks for nothing but the value of an unrolled loop.
+  const std::vector<RegionInstr>* decided(const RegionInstr& i) const {
+    if (!fixed_ || i.index.terms.size() != 1 || i.index.terms[0].first != p_.unrolled) return nullptr;
+    return i.index.constant + i.index.terms[0].second * *fixed_ < i.bound ? &i.then_body : &i.else_body;
   }
 
   void use(const Affine& a, std::set<int>& used) const {
@@ -126,6 +135,10 @@ class RegionEmitter {
   }
   void use(const std::vector<RegionInstr>& code, std::set<int>& used) const {
     for (const RegionInstr& i : code) {
+      if (const auto* side = i.kind == Kind::kBranch ? decided(i) : nullptr) {
+        use(*side, used);
+        continue;
+      }
       use(i.index, used);
       use(i.then_body, used);
       use(i.else_body, used);
@@ -195,6 +208,10 @@ class RegionEmitter {
              valid_argument());
       }
       if (i.kind != Kind::kBranch || !i.uniform) continue;
+      if (const auto* side = decided(i)) {
+        vector_loads(*side, condition);
+        continue;
+      }
       const std::string test = fmt::format("{} < {}", text(i.index), number(i.bound)), both = condition.empty() ? "" : condition + " && ";
       vector_loads(i.then_body, both + test);
       vector_loads(i.else_body, both + "!(" + test + ")");
@@ -305,11 +322,15 @@ class RegionEmitter {
         case Kind::kMap: {
           std::vector<std::string> operands;
           for (int a : i.args) operands.push_back(fmt::format("v{}", a));
-          line("const mo::real v{} = {};", i.result,
-               i.fn == MapFn::kDiv ? quotient(i) : map_text(i.fn, operands, narrow_));
+          line("const mo::real v{} = {};", i.result, i.fn == MapFn::kDiv ? quotient(i) : map_text(i.fn, operands, narrow_));
           break;
         }
         case Kind::kBranch:
+          if (const auto* side = decided(i)) {
+            statements(*side);
+            line("const mo::real v{} = v{};", i.result, i.args[side == &i.then_body ? 0 : 1]);
+            break;
+          }
           line("mo::real v{};", i.result);
           open(fmt::format("if ({} < {})", text(i.index), number(i.bound)));
           statements(i.then_body);
@@ -412,7 +433,50 @@ class RegionEmitter {
                      blocks()));
     outer_vars(used);
     load_windows();
-    body(passes_[0].body, passes_[0].stores, {}, false);
+    if (p_.unrolled < 0) body(passes_[0].body, passes_[0].stores, {}, false);
+    constexpr int64_t kResults = 64;   // in registers, all read before the first is written: behind a write everything is read again
+    for (int64_t x = 0, group = std::max<int64_t>(1, kResults / p_.width); p_.unrolled >= 0 && x < p_.length; x += group)
+      unrolled(x, std::min(p_.length, x + group));
+    close();
+  }
+  /// The elements of some values of the unrolled loop.
+  void unrolled(int64_t begin, int64_t end) {
+    const RegionPass& pass = passes_[0];
+    const auto each = [&](const std::function<void(const std::set<int>&)>& print) {
+      for (int64_t x = begin; x < end; x++) {
+        fixed_ = x;
+        const std::set<int> used = used_vars(pass.body, pass.stores);
+        open("");
+        divisions(VarLevel::kInner, used);
+        print(used);
+        close();
+      }
+      fixed_ = std::nullopt;
+    };
+    open("");
+    for (int64_t x = begin; x < end; x++)
+      for (size_t s = 0; s < pass.stores.size(); s++) line("mo::real y{}_{}[{}];", s, x, p_.width);
+    each([&](const std::set<int>& used) {
+      vector_loads(pass.body, "");
+      open_lanes(used);
+      statements(pass.body);
+      for (size_t s = 0; s < pass.stores.size(); s++) line("y{}_{}[{}] = v{};", s, *fixed_, lane_subscript(), pass.stores[s].value);
+      close();
+    });
+    each([&](const std::set<int>& used) {
+      for (size_t s = 0; s < pass.stores.size(); s++) {
+        const RegionStore& store = pass.stores[s];
+        const std::string result = fmt::format("y{}_{}", s, *fixed_);
+        if (store.vector) {
+          line("mo::store_vector({}, {}{});", pointer(store.access, store.offset), result, valid_argument());
+          continue;
+        }
+        open_lanes(used);
+        line("p{}[{}] = mo::store<{}>({}[{}]);", store.access, text(store.offset),
+             storage_type(p_.accesses[static_cast<size_t>(store.access)]), result, lane_subscript());
+        close();
+      }
+    });
     close();
   }
 
@@ -638,8 +702,7 @@ class RegionEmitter {
         line("mo::copy_lanes(o{}, r{});", r.result, r.leader);
       }
     for (const RegionReduce& r : reduces) {
-      if (r.leader >= 0)
-        line("mo::keep_where(r{}, o{}, r{}, {});", r.result, r.result, r.leader, CudaText().constant(r.otherwise));
+      if (r.leader >= 0) line("mo::keep_where(r{}, o{}, r{}, {});", r.result, r.result, r.leader, CudaText().constant(r.otherwise));
       line("Team::reduce<mo::{}>(r{});", reducer(r.fn), r.result);
     }
   }
@@ -687,6 +750,7 @@ class RegionEmitter {
   std::map<int, int> keeps_, is_kept_;           // values that are kept, and those that were kept by an earlier pass -> array
   std::map<std::pair<int, Affine>, int> held_;   // access and place -> number of the array
   std::map<std::pair<int, Affine>, int> edges_;  // the same for what each thread has of a row's edges
+  std::optional<int64_t> fixed_;                 // the value of an unrolled loop that is printed
   bool at_edges_ = false;                        // what is printed are an edge's statements
   std::vector<int64_t> staged_at_;               // per array, if what is held lies in shared memory
   std::map<int, const RegionInstr*> definition_;

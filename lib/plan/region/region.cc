@@ -182,6 +182,46 @@ bool tile_transposes(RegionPlan& p) {
   return true;
 }
 
+// ---- concatenations of many reads
+
+/// Branches on that loop alone, both sides of which read.
+int reads_apart(const std::vector<RegionInstr>& code, int loop) {
+  const std::function<bool(const std::vector<RegionInstr>&)> reads = [&](const std::vector<RegionInstr>& list) {
+    return std::any_of(list.begin(), list.end(),
+                       [&](const RegionInstr& i) { return i.kind == Kind::kLoad || reads(i.then_body) || reads(i.else_body); });
+  };
+  int n = 0;
+  for (const RegionInstr& i : code) {
+    if (i.kind != Kind::kBranch) continue;
+    const bool alone = i.index.terms.size() == 1 && i.index.terms[0].first == loop;
+    n += (alone && reads(i.then_body) && reads(i.else_body) ? 1 : 0) + reads_apart(i.then_body, loop) + reads_apart(i.else_body, loop);
+  }
+  return n;
+}
+
+constexpr int64_t kMostUnrolled = 64;
+constexpr int64_t kUnrolledThreads = 512;   // of a multiprocessor that must be left, four elements each
+
+/// A loop whose values are read from places of their own (a convolution's taps beside each other): each thread works on all of them, so
+/// that which place it is is known when the kernel is compiled, and what neighbours share is read once. By branches in each thread, a 3 x 3
+/// window of 12.8 MB of float32 took 69 us where its bytes take 18 (H200). -1: there is none.
+int loop_of_places(const RegionPlan& p, const Target& target, const RegionNumbers* given) {
+  if (p.shape != RegionPlan::Shape::kPointwise || p.outer.size() < 2 || !p.inner.empty() || (given && !given->unrolled)) return -1;
+  double elements = 1;
+  for (int loop : p.outer) elements *= static_cast<double>(p.vars[static_cast<size_t>(loop)].extent);
+  for (size_t i = 0; i + 1 < p.outer.size(); i++) {
+    const int64_t extent = p.vars[static_cast<size_t>(p.outer[i])].extent;
+    if (extent > kMostUnrolled || reads_apart(p.passes[0].body, p.outer[i]) < std::max<int64_t>(2, extent / 2)) continue;
+    if (given || elements / static_cast<double>(extent * 4) >= static_cast<double>(target.num_sms * kUnrolledThreads)) return p.outer[i];
+  }
+  return -1;
+}
+void unroll(RegionPlan& p, int loop) {
+  std::erase(p.outer, loop);
+  p.inner = {loop};
+  p.unrolled = loop;
+}
+
 // ---- vectors
 
 /// Drops the lane from conditions that all lanes answer alike, marks what is read and written as vectors.
@@ -239,6 +279,33 @@ struct Vectorizer {
       count(s.offset, s.access, s.vector, share);
     }
   }
+  /// Of a thread that walks all places: each is read once.
+  double unrolled_cost() const {
+    std::set<std::pair<int, Affine>> vectors, elements;
+    double reads = 0, writes = 0;
+    const auto bytes = [&](int access) { return dtype_bytes(p.accesses[static_cast<size_t>(access)].dtype) * p.width; };
+    const std::function<void(const std::vector<RegionInstr>&)> visit = [&](const std::vector<RegionInstr>& body) {
+      for (const RegionInstr& i : body) {
+        visit(i.then_body);
+        visit(i.else_body);
+        if (i.kind != Kind::kLoad) continue;
+        const int64_t step = p.lane < 0 ? 0 : i.index.coefficient(p.lane);
+        if (i.vector && vectors.insert({i.access, i.index}).second) reads += std::max(1, bytes(i.access) / 16);
+        for (int64_t l = 0; l < (i.vector ? 0 : step == 0 ? 1 : p.width); l++) {
+          Affine at = i.index;
+          std::erase_if(at.terms, [&](const auto& t) { return t.first == p.lane; });
+          at.constant += l * step;
+          // a warp's elements lie in so many lines, two of which are read at once
+          if (elements.insert({i.access, at}).second)
+            reads += std::max(1.0, static_cast<double>(bytes(i.access) * std::max<int64_t>(1, step)) / 8);
+        }
+      }
+    };
+    visit(p.passes[0].body);
+    for (const RegionStore& s : p.passes[0].stores)
+      writes += s.vector ? static_cast<double>(std::max(1, bytes(s.access) / 16)) / p.width : 1.3;
+    return reads / (p.width * static_cast<double>(p.vars[static_cast<size_t>(p.unrolled)].extent)) + writes;
+  }
   void run() {
     const bool lanes_in_row = p.shape == RegionPlan::Shape::kColumn;
     windows();
@@ -248,6 +315,7 @@ struct Vectorizer {
       code(pass.after, lanes_in_row, 0.01);
       stores(pass.after_stores, 0.01);
     }
+    if (p.unrolled >= 0) cost = unrolled_cost();
   }
 };
 
@@ -315,6 +383,7 @@ RegionPlan with_width(const RegionPlan& scalar, int width, const std::optional<A
   for (auto* list : {&p.outer, &p.inner})
     for (int& v : *list) v = to[static_cast<size_t>(v)];
   if (p.chunk >= 0) p.chunk = to[static_cast<size_t>(p.chunk)];
+  if (p.unrolled >= 0) p.unrolled = to[static_cast<size_t>(p.unrolled)];
   rebuild(p, std::move(table), std::move(image));
   Vectorizer vectorizer{p, {}};
   vectorizer.table.vars = p.vars;
@@ -457,7 +526,8 @@ static std::optional<RegionPlanned> plan_anew(const RegionContext& c, const Regi
   RegionNumbers numbers{p.shape, p.outer, p.inner};
   while (merge_one(p, p.outer) || merge_one(p, p.inner)) {}
   const bool in_squares = tile_transposes(p);
-  const bool elementwise = p.shape == RegionPlan::Shape::kPointwise && p.outer.size() > 1;
+  if (const int loop = in_squares ? -1 : loop_of_places(p, c.target, given); loop >= 0) unroll(p, loop);
+  const bool elementwise = p.shape == RegionPlan::Shape::kPointwise && p.outer.size() > 1 && p.unrolled < 0;
   if (given && given->by_rows && elementwise) p = by_rows(p);
   if (p.chunk < 0 && !in_squares) find_kept(p, [&](const RegionInstr& i) { return load_kind(p, i); });
   auto [best, cost, score] = choose_width(c, p, lowered->flops_per_element, given);
@@ -467,7 +537,7 @@ static std::optional<RegionPlanned> plan_anew(const RegionContext& c, const Regi
   if (c.tape && !c.tape->replays) {
     numbers.width = best.width, numbers.threads = best.threads, numbers.team = best.team, numbers.columns = best.columns,
     numbers.cluster = best.cluster, numbers.held = best.held > 0, numbers.unpacked = best.unpacked, numbers.uneven = best.uneven,
-    numbers.staged = best.staged, numbers.kept = best.kept;
+    numbers.staged = best.staged, numbers.kept = best.kept, numbers.unrolled = best.unrolled >= 0;
     c.tape->regions[key] = std::move(numbers);
   }
   return RegionPlanned{std::move(best), std::move(cost), std::move(lowered->nodes)};

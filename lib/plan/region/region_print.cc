@@ -63,6 +63,7 @@ std::string print(const RegionPlan& p, const std::string& name) {
   if (p.shape == RegionPlan::Shape::kRow)
     out += fmt::format(", teams of {}{}{}", p.team, p.cluster > 1 ? fmt::format(" in clusters of {}", p.cluster) : "",
                        p.held ? fmt::format(", {} held in {}", p.held, p.staged ? "shared memory" : "registers") : "");
+  if (p.unrolled >= 0) out += fmt::format(", i{} unrolled", p.unrolled);
   if (p.uneven) out += fmt::format(", {} elements before the first vector", text(p.head));
   if (p.shape == RegionPlan::Shape::kColumn) out += fmt::format(", {} columns", p.columns);
   if (p.chunk >= 0) out += fmt::format(", chunks of {} of {}", p.chunk_length, p.chunk_total);

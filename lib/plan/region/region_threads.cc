@@ -336,7 +336,8 @@ Cost cost_of(const Target& t, const RegionPlan& p, int64_t bytes, double flops) 
   Cost cost;
   cost.bytes = bytes;
   cost.flops = flops;
-  const double in_flight = static_cast<double>(p.blocks) * p.threads * p.width * 8;
+  const double each = p.width * (p.unrolled >= 0 ? static_cast<double>(p.length) : 1.0);   // elements of a thread
+  const double in_flight = static_cast<double>(p.blocks) * p.threads * each * 8;
   double share = std::min({1.0, in_flight / (t.num_sms * 32768.0), static_cast<double>(p.blocks) / (0.6 * t.num_sms)});
   double memory, again = 0;
   if (p.held > 0) {   // everything is asked for at once: device memory as a whole, then what one multiprocessor takes of a block's part
