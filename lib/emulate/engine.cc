@@ -231,8 +231,9 @@ void Engine::schedule() {
     if (stopping_) break;
     if (!transfers_.empty()) {   // late bytes come when nobody can go on without them
       const size_t i = random_.below(transfers_.size());
-      const Transfer t = std::move(transfers_[i]);
-      transfers_.erase(transfers_.begin() + static_cast<std::ptrdiff_t>(i));
+      std::swap(transfers_[i], transfers_.back());   // any of them is next: their order says nothing
+      const Transfer t = std::move(transfers_.back());
+      transfers_.pop_back();
       current_ = t.issuer;   // whom findings name
       deliver(t);
       current_ = -1;

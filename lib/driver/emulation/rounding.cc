@@ -13,6 +13,25 @@ namespace {
 
 constexpr double kHalfTiny = 0x1p-25;   ///< half of the distance of float16's smallest numbers
 
+// The same numbers on every machine: vectors change the order of nothing, and no product and sum become one operation.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define MIRAGE_WIDER __attribute__((target_clones("avx2", "default")))
+#else
+#define MIRAGE_WIDER
+#endif
+
+/// sums[j] += w * row[j], off by up to `unit` * 2^15 of the term and of the sum (`moves_sum` 0: only of the term). A Xorshift number per
+/// column: 16 bits of it move the term, 16 the sum.
+MIRAGE_WIDER void add_rounded(double w, const double* row, double* sums, uint32_t* states, int64_t n, double unit, double moves_sum) {
+  for (int64_t j = 0; j < n; j++) {
+    uint32_t s = states[j];
+    s ^= s << 13, s ^= s >> 17, s ^= s << 5;
+    states[j] = s;
+    const double term = w * row[j] * (1 + unit * static_cast<double>(static_cast<int32_t>(s << 16) >> 16));
+    sums[j] = (sums[j] + term) * (1 + moves_sum * unit * static_cast<double>(static_cast<int32_t>(s) >> 16));
+  }
+}
+
 /// Doubles whose operations are off by float32's rounding, functions by what approximate instructions are off by (at most 3.5 units in the
 /// last place, docs/emulation.md).
 struct RoundedAlgebra : DoubleAlgebra {
@@ -32,26 +51,13 @@ struct RoundedAlgebra : DoubleAlgebra {
   double sin(double x) { return moved(DoubleAlgebra::sin(x), kFunction); }
   double cos(double x) { return moved(DoubleAlgebra::cos(x), kFunction); }
   double pow(double x, double y) { return moved(DoubleAlgebra::pow(x, y), kFunction); }
-  /// Products (eval_impl.h) by a random number per term and column: 16 bits of it move the term, 16 the sum. Xorshift, a state per column,
-  /// so that the compiler makes vectors of it: most of a verdict's time was here.
+  /// Products (eval_impl.h), so that the compiler makes vectors of them: most of a verdict's time was here.
   void gemm(int64_t m, int64_t n, int64_t k, const double* x, const double* y, double* out) {
-    constexpr double kUnit = kOperation * 0x1p-15;
     std::vector<uint32_t> states(static_cast<size_t>(n));
     for (uint32_t& s : states) s = static_cast<uint32_t>(rng.next()) | 1;
     for (int64_t i = 0; i < m; i++)
-      for (int64_t l = 0; l < k; l++) {
-        const double w = x[i * k + l], first = l == 0 ? 0 : 1;
-        const double* row = y + l * n;
-        double* sums = out + i * n;
-        uint32_t* state = states.data();
-        for (int64_t j = 0; j < n; j++) {
-          uint32_t s = state[j];
-          s ^= s << 13, s ^= s >> 17, s ^= s << 5;
-          state[j] = s;
-          const double term = w * row[j] * (1 + kUnit * static_cast<double>(static_cast<int32_t>(s << 16) >> 16));
-          sums[j] = (sums[j] + term) * (1 + first * kUnit * static_cast<double>(static_cast<int32_t>(s) >> 16));
-        }
-      }
+      for (int64_t l = 0; l < k; l++)
+        add_rounded(x[i * k + l], y + l * n, out + i * n, states.data(), n, kOperation * 0x1p-15, l == 0 ? 0 : 1);
   }
 };
 
