@@ -243,6 +243,19 @@ TEST_CASE("each value of an unrolled loop has its own code") {
   add("vectors", windows(256, 64, 1, "bfloat16", "bfloat16", "relu"), true);
   add("float32, of twos", windows(512, 50, 1, "float32", "float16", "neg"), true);
   add("lines of odd length", windows(512, 49, 1, "float16", "float16", "silu"), false);
+  // a window of neighbours of its own for each place
+  std::string neighbours = windows(256, 64, 1, "bfloat16", "bfloat16", "relu");
+  neighbours.replace(neighbours.find(R"("dtype": "bfloat16"}}, "outputs")"), 22,
+                     R"("dtype": "bfloat16"}, "u": {"shape": [256, 9, 64, 72], "dtype": "bfloat16"}}, )");
+  std::string sums, last = "c";
+  for (int i = 0; i < 5; i++) {
+    sums += fmt::format(R"({{"op": "slice", "inputs": ["u"], "output": "u{0}", "attrs": {{"axis": 3, "start": {0}, "stop": {1}}}}}, )"
+                        R"({{"op": "add", "inputs": ["{2}", "u{0}"], "output": "d{0}"}}, )", i, i + 64, last);
+    last = fmt::format("d{}", i);
+  }
+  const std::string end = R"({"op": "relu", "inputs": ["c"])";
+  neighbours.replace(neighbours.find(end), end.size(), sums + R"({"op": "relu", "inputs": ["d4"])");
+  add("windows at each place", neighbours, true);
   add("every second", windows(512, 48, 2, "bfloat16", "float32", "relu"), true);
   check_emulations(cases.all, cases.names, compiler, 1.0, false);
 }

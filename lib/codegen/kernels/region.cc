@@ -432,8 +432,10 @@ class RegionEmitter {
     open(fmt::format("for ({} row = {} * blockDim.x + threadIdx.x; row < {}; row += {} * blockDim.x)", type_, block(), number(p_.rows),
                      blocks()));
     outer_vars(used);
-    load_windows();
-    if (p_.unrolled < 0) body(passes_[0].body, passes_[0].stores, {}, false);
+    if (p_.unrolled < 0) {
+      load_windows();
+      body(passes_[0].body, passes_[0].stores, {}, false);
+    }
     constexpr int64_t kResults = 64;   // in registers, all read before the first is written: behind a write everything is read again
     for (int64_t x = 0, group = std::max<int64_t>(1, kResults / p_.width); p_.unrolled >= 0 && x < p_.length; x += group)
       unrolled(x, std::min(p_.length, x + group));
@@ -457,6 +459,7 @@ class RegionEmitter {
     for (int64_t x = begin; x < end; x++)
       for (size_t s = 0; s < pass.stores.size(); s++) line("mo::real y{}_{}[{}];", s, x, p_.width);
     each([&](const std::set<int>& used) {
+      load_windows();   // which may lie elsewhere for each value; those that do not are read once all the same
       vector_loads(pass.body, "");
       open_lanes(used);
       statements(pass.body);

@@ -186,10 +186,6 @@ bool tile_transposes(RegionPlan& p) {
 
 /// Branches on that loop alone, both sides of which read.
 int reads_apart(const std::vector<RegionInstr>& code, int loop) {
-  const std::function<bool(const std::vector<RegionInstr>&)> reads = [&](const std::vector<RegionInstr>& list) {
-    return std::any_of(list.begin(), list.end(),
-                       [&](const RegionInstr& i) { return i.kind == Kind::kLoad || reads(i.then_body) || reads(i.else_body); });
-  };
   int n = 0;
   for (const RegionInstr& i : code) {
     if (i.kind != Kind::kBranch) continue;
@@ -279,32 +275,36 @@ struct Vectorizer {
       count(s.offset, s.access, s.vector, share);
     }
   }
-  /// Of a thread that walks all places: each is read once.
+  /// Of a thread that walks all places: each is read once. What a value's own number leads to is read for each.
   double unrolled_cost() const {
     std::set<std::pair<int, Affine>> vectors, elements;
-    double reads = 0, writes = 0;
+    const auto places = static_cast<double>(p.vars[static_cast<size_t>(p.unrolled)].extent);
+    double loads = 0, writes = 0;
     const auto bytes = [&](int access) { return dtype_bytes(p.accesses[static_cast<size_t>(access)].dtype) * p.width; };
     const std::function<void(const std::vector<RegionInstr>&)> visit = [&](const std::vector<RegionInstr>& body) {
       for (const RegionInstr& i : body) {
         visit(i.then_body);
         visit(i.else_body);
         if (i.kind != Kind::kLoad) continue;
+        std::set<int> loops;
+        loops_of(p, i.index, loops);
+        const double times = loops.count(p.unrolled) > 0 ? places : 1;
         const int64_t step = p.lane < 0 ? 0 : i.index.coefficient(p.lane);
-        if (i.vector && vectors.insert({i.access, i.index}).second) reads += std::max(1, bytes(i.access) / 16);
+        if (i.vector && vectors.insert({i.access, i.index}).second) loads += times * std::max(1, bytes(i.access) / 16);
         for (int64_t l = 0; l < (i.vector ? 0 : step == 0 ? 1 : p.width); l++) {
           Affine at = i.index;
           std::erase_if(at.terms, [&](const auto& t) { return t.first == p.lane; });
           at.constant += l * step;
           // a warp's elements lie in so many lines, two of which are read at once
           if (elements.insert({i.access, at}).second)
-            reads += std::max(1.0, static_cast<double>(bytes(i.access) * std::max<int64_t>(1, step)) / 8);
+            loads += times * std::max(1.0, static_cast<double>(bytes(i.access) * std::max<int64_t>(1, step)) / 8);
         }
       }
     };
     visit(p.passes[0].body);
     for (const RegionStore& s : p.passes[0].stores)
       writes += s.vector ? static_cast<double>(std::max(1, bytes(s.access) / 16)) / p.width : 1.3;
-    return reads / (p.width * static_cast<double>(p.vars[static_cast<size_t>(p.unrolled)].extent)) + writes;
+    return loads / (p.width * places) + writes;
   }
   void run() {
     const bool lanes_in_row = p.shape == RegionPlan::Shape::kColumn;

@@ -17,11 +17,6 @@ namespace {
 using Kind = RegionInstr::Kind;
 using Terms = std::vector<std::pair<int, int64_t>>;
 
-bool reads(const std::vector<RegionInstr>& code) {
-  return std::any_of(code.begin(), code.end(),
-                     [](const RegionInstr& i) { return i.kind == Kind::kLoad || reads(i.then_body) || reads(i.else_body); });
-}
-
 /// Loads whose lanes are neighbours, by the tensor and by where they are but for a constant.
 class Groups {
  public:
@@ -51,6 +46,11 @@ class Groups {
 int64_t floor_to(int64_t x, int64_t unit) { return x - ((x % unit) + unit) % unit; }
 
 }  // namespace
+
+bool reads(const std::vector<RegionInstr>& code) {
+  return std::any_of(code.begin(), code.end(),
+                     [](const RegionInstr& i) { return i.kind == Kind::kLoad || reads(i.then_body) || reads(i.else_body); });
+}
 
 void find_windows(RegionPlan& p, const VarTable& table) {
   constexpr int64_t kMostElements = 64;   // in registers
