@@ -146,12 +146,17 @@ def bench(name, make, arguments, batches, dynamic):
         )
 
 
+def chosen(name):
+    """Whether it was asked for: by its whole name, or by a part where no model is called so."""
+    return not OPTIONS.names or any(n == name or (n not in MODELS and n.lower() in name.lower()) for n in OPTIONS.names)
+
+
 def main():
     begin = time.perf_counter()
     if not OPTIONS.build:
         print(HEAD, flush=True)
     for name, how in MODELS.items():
-        if OPTIONS.names and not any(n.lower() in name.lower() for n in OPTIONS.names):
+        if not chosen(name):
             continue
         if time.perf_counter() - begin > OPTIONS.seconds:
             print(f"out of time before {name}", flush=True)
@@ -165,7 +170,7 @@ def main():
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", help="parts of names")
+    parser.add_argument("names", nargs="*", help="names, or parts of them")
     parser.add_argument("--cache", help="the backend's option")
     parser.add_argument("--target", default="native", help="likewise")
     parser.add_argument("--build", choices=("ours", "inductor"), help="only fills the caches")

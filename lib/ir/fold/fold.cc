@@ -7,6 +7,7 @@
 #include <numeric>
 #include <utility>
 
+#include "ir/fold/borders.h"
 #include "ir/fold/concats.h"
 #include "ir/fold/fold_groups.h"
 #include "ir/fold/scores.h"
@@ -518,12 +519,14 @@ Folded fold(const Program& program) {
   if (broadcast) p.graph = *std::move(broadcast), follow(next);
   std::optional<Graph> turned = settled_transposes(p.graph, &p.kept, &next);
   if (turned) p.graph = *std::move(turned), follow(next);
+  std::optional<Program> parts = with_borders(p, next);
+  if (parts) p = *std::move(parts), follow(next);
   const std::optional<Program> wide = widened(p, next);
   Folded out = join_dimensions(wide ? *wide : p);
   const bool widens = wide && out.folds;
   if (wide && !widens) out = join_dimensions(p);
   if (widens) follow(next);
-  if (!scores && !parted && !settled && !summed && !broadcast && !turned && !widens) return out;
+  if (!scores && !parted && !settled && !summed && !broadcast && !turned && !parts && !widens) return out;
   out.whole = program;
   if (out.folds) follow(out.to);
   out.to = std::move(to);

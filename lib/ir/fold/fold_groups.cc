@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "mirage/ir/index_map.h"
+#include "mirage/support/round.h"
 
 namespace mirage::folding {
 namespace {
@@ -17,6 +18,9 @@ constexpr int64_t kMaxExtent = int64_t{1} << 30;
 constexpr int64_t kFewElements = 32;
 /// of a product whose grid has to have parts of what is summed
 constexpr int64_t kFewRows = 16;
+/// rows of a product's tile, and how much of the tiles' work has to be saved
+constexpr int64_t kTileRows = 64;
+constexpr double kEmptyRows = 1.25;
 
 bool is_full(const Graph& g, const Reduce& r, ValueId x) { return r.group == 0 || r.group == g.dims(x)[r.dim]; }
 
@@ -50,6 +54,11 @@ class Pairs {
       if (p.map >= 0 && is_joined(p.pair)) out[p.map].insert(p.dims.begin(), p.dims.end());
     return out;
   }
+  Ties ties() {
+    for (size_t i = 0; i < parent_.size(); i++) ties_.of_class.push_back(find(static_cast<int>(i)));
+    for (NodeId n = 0; n < g_.num_nodes(); n++) if (g_.form<MatMul>(n)) rows(n);
+    return ties_;
+  }
 
  private:
   /// A pair that is joined only if something is repeated along one of its dimensions. map: whose operand it is, -1: a repetition of the
@@ -70,7 +79,15 @@ class Pairs {
     closed_[static_cast<size_t>(x)] = closed_[static_cast<size_t>(x)] || closed_[static_cast<size_t>(y)];
     parent_[static_cast<size_t>(y)] = x;
   }
-  void close(int a) { closed_[static_cast<size_t>(find(a))] = true; }
+  void close(int a) {
+    closed_[static_cast<size_t>(find(a))] = true;
+    ties_.apart.push_back(a);
+  }
+  /// Pair i of x, which `reader` reads, and pair j of r.
+  void tie(ValueId x, int i, ValueId r, int j, NodeId reader) {
+    tie(id(x, i), id(r, j));
+    ties_.ties.push_back({id(x, i), id(r, j), reader, x, axes(x)[static_cast<size_t>(i)]});
+  }
   bool is_joined(int pair) { return !closed_[static_cast<size_t>(find(pair))]; }
   bool is_joined(ValueId v, int pair) { return is_joined(id(v, pair)); }
 
@@ -85,9 +102,9 @@ class Pairs {
 
   /// Pairs of x and r, one computed from the other. to: per dimension of x the one of r that it becomes, -1: none, -2: none, and its
   /// neighbours of this kind may be joined with it as they like. A pair that is one in both is joined in both or neither; one that has no
-  /// counterpart as a whole but in part stays apart. node: where something may be repeated for it, the elementwise operator or the
-  /// repetition that makes r.
-  void relate(ValueId x, ValueId r, const std::vector<int>& to, NodeId node = -1) {
+  /// counterpart as a whole but in part stays apart. reader: the operator that reads x. node: where something may be repeated for it, the
+  /// elementwise operator or the repetition that makes r.
+  void relate(ValueId x, ValueId r, const std::vector<int>& to, NodeId reader, NodeId node = -1) {
     std::vector<int> from(static_cast<size_t>(g_.dims(r).rank()), -1);
     for (int d : axes(x))
       if (to[static_cast<size_t>(d)] >= 0 && g_.dims(r)[to[static_cast<size_t>(d)]] > 1)
@@ -99,7 +116,7 @@ class Pairs {
       if (a == -2 && b == -2) continue;
       const int at = a < 0 || b < 0 ? -1 : place(r, a);
       if (at >= 0 && at < pairs(r) && axes(r)[static_cast<size_t>(at)] == a && axes(r)[static_cast<size_t>(at) + 1] == b)
-        tie(id(x, i), id(r, at));
+        tie(x, i, r, at, reader);
       else close(id(x, i));
     }
     for (int i = 0; i < pairs(r); i++) {
@@ -153,6 +170,28 @@ class Pairs {
         gains_.push_back({id(r, i), std::max(g_.dims(o[0]).elements(), g_.dims(o[1]).elements())});
     }
   }
+  /// Rows of a product that fill their tiles better together with the batch that its weights lack, from the rows outwards; one that gains
+  /// nothing stays as it is.
+  void rows(NodeId n) {
+    const ValueId r = g_.node(n).first_value, w = g_.node(n).operands[1];
+    int64_t together = g_.dims(r)[g_.dims(r).rank() - 2];
+    for (int i = pairs(r) - 1; i >= 0; i--) {
+      const int a = axes(r)[static_cast<size_t>(i)], b = axes(r)[static_cast<size_t>(i) + 1];
+      if (b == g_.dims(r).rank() - 1) continue;
+      if (g_.dims(w)[a] > 1 || (b < g_.dims(r).rank() - 2 && g_.dims(w)[b] > 1)) return;
+      const int64_t outer = g_.dims(r)[a], apart = round_up(together, kTileRows) * outer, joined = round_up(together * outer, kTileRows);
+      const bool gains = static_cast<double>(apart) >= kEmptyRows * static_cast<double>(joined);
+      if (!is_joined(r, i)) (gains ? ties_.wanted : ties_.apart).push_back(id(r, i));
+      if (!is_joined(r, i) && !gains) return;
+      together *= outer;
+    }
+  }
+  /// The first of the reductions in a row that n is the last of.
+  NodeId first_of(NodeId n) const {
+    const ValueId base = chains_.last.at(n).base;
+    while (g_.node(n).operands[0] != base) n = g_.value(g_.node(n).operands[0]).node;
+    return n;
+  }
   /// Repetitions are worth it where products, beside whose operands they are small, gain their batch: several of them, which have one grid
   /// only if their batch is one dimension. A single one has axes of the grid for two.
   void weigh() {
@@ -174,18 +213,18 @@ class Pairs {
   }
 
   /// Pairs at a border that both shapes have stay together; within what is split or joined all is free.
-  void reshape(ValueId x, ValueId r, const std::vector<DimRun>& runs) {
+  void reshape(ValueId x, ValueId r, const std::vector<DimRun>& runs, NodeId reader) {
     size_t i = 0, j = 0;
     for (const DimRun& run : runs) {
       while (i < axes(x).size() && axes(x)[i] < run.first + run.count) i++;
       while (j < axes(r).size() && axes(r)[j] < run.result_first + run.result_count) j++;
-      if (i > 0 && j > 0 && i < axes(x).size() && j < axes(r).size()) tie(id(x, static_cast<int>(i) - 1), id(r, static_cast<int>(j) - 1));
+      if (i > 0 && j > 0 && i < axes(x).size() && j < axes(r).size()) tie(x, static_cast<int>(i) - 1, r, static_cast<int>(j) - 1, reader);
     }
   }
 
   /// Dimensions that are the result's as they are; the others become none of it. special: dimensions of another kind.
-  void same(ValueId x, ValueId r, const std::vector<DimLink>& links, const std::vector<int>& special = {}, int kind = -1) {
-    relate(x, r, targets(links, special, kind));
+  void same(ValueId x, ValueId r, const std::vector<DimLink>& links, NodeId reader, const std::vector<int>& special, int kind) {
+    relate(x, r, targets(links, special, kind), reader);
   }
   static std::vector<int> targets(const std::vector<DimLink>& links, const std::vector<int>& special = {}, int kind = -1) {
     std::vector<int> to;
@@ -210,7 +249,7 @@ class Pairs {
       const int rank = g_.dims(r).rank();
       std::vector<DimLink> links;
       for (int d = 0; d < rank; d++) links.push_back({DimLink::Kind::kAligned, d});
-      same(chain->second.base, r, links, chain->second.dims, -2);
+      same(chain->second.base, r, links, first_of(n), chain->second.dims, -2);
     } else {
       MIRAGE_ASSERT(!g_.form<Call>(n) && !g_.form<Running>(n) && !g_.form<Accum>(n))
           << "a program has primitives only, not " << form_name(node.op);
@@ -220,8 +259,8 @@ class Pairs {
       const auto* repeat = g_.form<Repeat>(n);
       const bool may_repeat = (repeat && g_.dims(node.operands[0])[repeat->dim] == 1) || (g_.form<Map>(n) && may_widen_);
       for (size_t k = 0; k < node.operands.size(); k++) {
-        if (g_.form<Reshape>(n)) reshape(node.operands[k], r, map.runs);
-        else relate(node.operands[k], r, targets(map.operands[k]), may_repeat ? n : -1);
+        if (g_.form<Reshape>(n)) reshape(node.operands[k], r, map.runs, n);
+        else relate(node.operands[k], r, targets(map.operands[k]), n, may_repeat ? n : -1);
       }
       if (g_.form<MatMul>(n)) batch(n);
     }
@@ -264,6 +303,7 @@ class Pairs {
   std::vector<bool> closed_;
   std::vector<Partial> partial_;
   std::vector<std::pair<int, int64_t>> gains_;
+  Ties ties_;
 };
 
 }  // namespace
@@ -290,6 +330,8 @@ Chains::Chains(const Graph& g) : is_inner(static_cast<size_t>(g.num_nodes())) {
 }
 
 Groups find_groups(const Program& p, const Chains& chains) { return Pairs(p, chains, false).groups(); }
+
+Ties find_ties(const Program& p, const Chains& chains) { return Pairs(p, chains, false).ties(); }
 
 std::map<NodeId, std::set<int>> find_partial(const Program& p, const Chains& chains) { return Pairs(p, chains, true).partial(); }
 

@@ -26,6 +26,18 @@ struct Chains {
 /// is joined by it and what is repeated is small beside the product's operands.
 Groups find_groups(const Program& p, const Chains& chains);
 
+/// How pairs of neighbours hang together; pair i of a value is between its dimensions i and i+1 of those with extent above 1.
+struct Ties {
+  /// a pair of a value that `reader` reads, and the pair of its result that is joined only together with it
+  struct Tie { int from = 0, to = 0; NodeId reader = -1; ValueId value = -1; int dim = -1; };   ///< dim: the pair's outer dimension
+  std::vector<Tie> ties;
+  std::vector<int> of_class;   ///< per pair, a number that all pairs have that are tied to it
+  std::vector<int> apart;      ///< pairs that an operator tells apart itself, and those of products that would gain nothing
+  /// rows of products (with the batch that the second operand lacks) which leave at least a fifth of their tiles empty while they are apart
+  std::vector<int> wanted;
+};
+Ties find_ties(const Program& p, const Chains& chains);
+
 /// Elementwise operators that keep dimensions apart only because small operands, made of inputs and positions, have one and not the other
 /// (a length for each batch, a slope for each head), and dimensions of their results: repeated along those that they lack (widened.h), they
 /// do not, and a product's batch is joined.

@@ -5,6 +5,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "ir/fold/borders.h"
 #include "mirage/ir/eval.h"
 #include "mirage/ir/fold.h"
 #include "mirage/spec/text.h"
@@ -153,6 +154,60 @@ TEST_CASE("what tells two dimensions apart keeps them apart") {
   CHECK(shape("%x = input 0 : f16[2,3,4] output 0 (mul (reduce.sum 2 %x) (const 3 extent 0.1)) : f16") == "");
   CHECK(shape("%x = input 0 : f16[2,3,4] output 0 (mul (reduce.sum 2 %x) (const 6 extent 0.0*0.1)) : f16") == "[6,4][6,1]");
   CHECK(shape("%x = input 0 : f16[65536,65536] output 0 (exp %x) : f16") == "");   // longer than kernels count
+}
+
+TEST_CASE("dimensions are joined behind what tells them apart, where a product gains") {
+  const auto made = [](const std::string& body) {
+    const Folded f = folded("kernel k { " + body + " }");
+    return f.folds ? shapes(f.program) + " " + print(f.program.graph) : "";
+  };
+  const auto has = [](const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; };
+  // rows of an image that a slice tells apart from its columns, and a linear layer: 60 rows, not 2 x 5 times 6
+  const std::string image = "%x = input 0 : f16[2,6,6,8] %y = slice 1 0:5 %x %w = input 1 : f16[1,1,8,16] ";
+  CHECK(has(made(image + "output 0 (exp (matmul %y %w)) : f16"), "reshape [60,8]"));
+  // and apart again where something behind it needs that
+  const std::string both = made(image + "output 0 (slice 2 1:6 (exp (matmul %y %w))) : f16");
+  CHECK(has(both, "reshape [60,8]"));
+  CHECK(has(both, "reshape [10,6,16]"));
+  // as it is: rows that fill their tiles, weights of their own for each row of the image, no product at all
+  const auto product = [&](const std::string& x, const std::string& w) {
+    return made("%x = input 0 : f16" + x + " %y = slice 1 0:5 %x %w = input 1 : f16" + w + " output 0 (matmul %y %w) : f16");
+  };
+  CHECK(has(product("[2,6,6,8]", "[1,1,8,16]"), "reshape [60,8]"));
+  CHECK_FALSE(has(product("[2,6,64,8]", "[1,1,8,16]"), "reshape"));
+  CHECK_FALSE(has(product("[2,6,6,8]", "[2,5,8,16]"), "reshape"));
+  CHECK_FALSE(has(made("%x = input 0 : f16[2,6,6,8] %y = slice 1 0:5 %x output 0 (exp %y) : f16"), "reshape"));
+}
+
+TEST_CASE("programs with borders compute the same") {
+  int borders = 0;
+  for (uint64_t seed = 0; seed < 6000 && borders < 200; seed++) {
+    const Graph g = FoldPrograms(seed).make();
+    Rng rng(seed);
+    const Program p = program_around(g, &rng);
+    std::vector<ValueId> to;
+    const auto with = with_borders(p, to);
+    if (!with) continue;
+    borders++;
+    INFO("seed " << seed << "\n" << print(g) << print(with->graph));
+    REQUIRE_FALSE(check_laws(with->graph));
+    REQUIRE(to.size() == static_cast<size_t>(g.num_values()));
+    for (ValueId v = 0; v < g.num_values(); v++)
+      if (to[static_cast<size_t>(v)] >= 0) REQUIRE(g.dims(v) == with->graph.dims(to[static_cast<size_t>(v)]));
+    std::vector<Memory> inputs;
+    for (const TensorInfo& t : p.inputs) {
+      inputs.emplace_back();
+      places(t, [&](int64_t at) { inputs.back()[at] = 4 * rng.uniform() - 2; });
+    }
+    const std::vector<Memory> want = run(p, g, inputs), got = run(*with, with->graph, inputs);
+    for (size_t r = 0; r < want.size(); r++)
+      for (const auto& [at, value] : want[r]) REQUIRE(same(value, got[r].at(at)));
+    const Folded f = fold(p);
+    REQUIRE(f.folds);
+    compare(p, f, rng);
+  }
+  INFO(borders << " with borders");
+  REQUIRE(borders > 60);
 }
 
 TEST_CASE("small operands that lack a dimension of a batch are repeated along it") {
