@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "mirage/ir/eval.h"
 #include "mirage/ir/rewrite.h"
 #include "mirage/support/hash.h"
 
@@ -208,14 +209,45 @@ std::vector<int> numbers_of(const Graph& g, std::span<const ValueId> origin, std
 
 }  // namespace
 
+namespace {
+
+/// Whether what elements of v are, as far as they are constants, is a number of type t.
+bool is_constant_of(const Graph& g, ValueId v, DType t) {
+  while (is_view(g.def(v).op) || g.def_form<Repeat>(v)) v = g.def(v).operands[0];
+  const auto* c = g.def_form<Const>(v);
+  return c && c->extent_of.empty() && round_to(c->value, t) == c->value;
+}
+
+/// Per value, the 16-bit type that all its elements have in which it may be kept (`kept`), or has as an input; kReal: none. What only moves
+/// elements is as exact as they are: views, repetitions, concatenations also with constants (padding, the windows of a convolution).
+std::vector<DType> exact_types(const Graph& g, std::span<const DType> kept) {
+  std::vector<DType> out(static_cast<size_t>(g.num_values()), DType::kReal);
+  for (ValueId v = 0; v < g.num_values(); v++) {
+    const Node& node = g.def(v);
+    DType& t = out[static_cast<size_t>(v)];
+    if (g.def_form<Input>(v) && is16(g.type(v).dtype)) t = g.type(v).dtype;
+    else if (!kept.empty()) t = kept[static_cast<size_t>(v)];
+    if (is_view(node.op)) t = out[static_cast<size_t>(node.operands[0])];
+    if (is16(t) || !(g.def_form<Concat>(v) || g.def_form<Repeat>(v))) continue;
+    for (ValueId o : node.operands) if (is16(out[static_cast<size_t>(o)])) t = out[static_cast<size_t>(o)];
+    const bool same = std::all_of(node.operands.begin(), node.operands.end(), [&](ValueId o) {
+      return out[static_cast<size_t>(o)] == t || (is16(t) && is_constant_of(g, o, t));
+    });
+    if (!same) t = DType::kReal;
+  }
+  return out;
+}
+
+}  // namespace
+
 KeptValues::KeptValues(const Graph& reference, std::span<const DType> kept) : table_(std::make_unique<Table>()) {
-  table_->any = std::any_of(kept.begin(), kept.end(), is16);
+  const std::vector<DType> types = exact_types(reference, kept);
+  for (ValueId v = 0; v < reference.num_values(); v++)
+    table_->any = table_->any || (is16(types[static_cast<size_t>(v)]) && reference.type(v).dtype == DType::kReal);
   if (!table_->any) return;
   table_->of_reference = numbers_of(reference, {}, {}, [&](Meaning m) { return table_->add(std::move(m)); });
   for (ValueId v = 0; v < reference.num_values(); v++) {
-    DType t = kept[static_cast<size_t>(v)];
-    const Node& node = reference.def(v);
-    if (is_view(node.op)) t = table_->type(table_->of_reference[static_cast<size_t>(node.operands[0])]);   // as exact as what it shows
+    const DType t = types[static_cast<size_t>(v)];
     if (const int i = table_->of_reference[static_cast<size_t>(v)]; i >= 0 && is16(t)) table_->kept[static_cast<size_t>(i)] = t;
   }
 }

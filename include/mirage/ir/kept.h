@@ -13,7 +13,8 @@
 namespace mirage {
 
 /// Finds the values of a program in graphs that compute the same: a value is one of the program's where the same operators make it of the
-/// same inputs, at kernel level or tile by tile in a block graph.
+/// same inputs, at kernel level or tile by tile in a block graph. What only moves elements of such values (and of inputs in 16 bits, and
+/// constants of that type) may be kept as they may: padding, windows.
 class KeptValues {
  public:
   /// reference, kept: a program's graph and Program::kept (or the graph over other extents, value by value). Copies what it needs.

@@ -1,5 +1,5 @@
-// The fewest borders (a minimum cut) between the pairs of neighbours that an operator tells apart and those that a product gains by joining;
-// see the header. A border is a reshape that joins and one that takes apart: folding makes one view of both, and what is on its two sides
+// The fewest borders (a minimum cut) between the pairs of neighbours that an operator tells apart and those that a product gains by
+// joining; see the header. A border is a reshape that joins and one that takes apart: folding makes one view of both, and what is on its two sides
 // are dimensions of their own.
 #include "ir/fold/borders.h"
 
@@ -17,10 +17,12 @@ namespace {
 
 using folding::Ties;
 
-constexpr int kMaxBorders = 16;           // per class of pairs: each is a view that kernels read through
+// per class of pairs, and one for each pair that is wanted: each is a view that kernels read through
+constexpr int kMaxBorders = 16;
 constexpr int64_t kMaxWork = 20'000'000;  // edges looked at, of all classes together
 
-/// A maximum flow from the pairs that are apart to those that should be joined, one unit a tie; then what the sources still reach is apart,
+/// A maximum flow from the pairs that are apart to those that should be joined, one unit a tie (any number between products that one kernel
+/// could have both of); then what the sources still reach is apart,
 /// as little as there can be.
 class Cut {
  public:
@@ -36,7 +38,7 @@ class Cut {
   /// The ties that are cut; none if that takes too many.
   std::vector<int> run(const std::set<int>& apart, const std::set<int>& wanted) {
     for (int units = 0;; units++) {
-      if (work_ > kMaxWork || units > kMaxBorders) return {};
+      if (work_ > kMaxWork || units > kMaxBorders + static_cast<int>(wanted.size())) return {};
       const int end = reach(apart, &wanted);
       if (end < 0) break;
       for (int p = end; came_.at(p) >= 0;) {
@@ -70,7 +72,7 @@ class Cut {
       for (int e : out_.at(p)) {
         work_++;
         const int q = other(e, p), flow = flow_.at(e), along = ties_.ties[static_cast<size_t>(e)].from == p ? flow : -flow;
-        if (along >= 1 || came_.count(q)) continue;
+        if ((along >= 1 && !ties_.ties[static_cast<size_t>(e)].inside) || came_.count(q)) continue;
         came_.emplace(q, e);
         if (wanted->count(q)) return q;
         open.push(q);

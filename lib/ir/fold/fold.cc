@@ -4,7 +4,9 @@
 #include "mirage/ir/fold.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
+#include <set>
 #include <utility>
 
 #include "ir/fold/borders.h"
@@ -31,6 +33,39 @@ bool batch_as_rows(const Graph& g, NodeId n) {
   if (r[r.rank() - 2] != 1) return false;
   for (int d = r.rank() - 3; d >= 0; d--) if (r[d] > 1) return b[d] == 1;
   return false;
+}
+
+/// The elementwise functions that make x of inputs and constants, x's the last; none if it is made of anything else, or of many. They are
+/// given extents of 1 in the place of their result (batch norm's sqrt(variance + eps) for each channel): kernels of products have no load
+/// to which a reshape of something computed belongs.
+std::set<ValueId> maps_of_inputs(const Graph& g, ValueId x) {
+  constexpr size_t kMost = 16;
+  std::set<ValueId> out;
+  std::vector<ValueId> open{x};
+  while (!open.empty()) {
+    ValueId v = open.back();
+    open.pop_back();
+    if (g.def_form<Map>(v)) {
+      if (out.size() >= kMost) return {};
+      if (out.insert(v).second) open.insert(open.end(), g.def(v).operands.begin(), g.def(v).operands.end());
+      continue;
+    }
+    while (g.def_form<Reshape>(v)) v = g.def(v).operands[0];
+    if (!g.def_form<Input>(v) && !g.def_form<Const>(v)) return {};
+  }
+  return out;
+}
+
+/// Whether extents of 1 are put between dimensions of what maps_of_inputs() has.
+bool places_computed(const Graph& g, NodeId n) {
+  const auto* r = g.form<Reshape>(n);
+  if (!r || maps_of_inputs(g, g.node(n).operands[0]).empty()) return false;
+  const auto squeezed = [](const Dims& d) {
+    Dims out;
+    for (int64_t e : d) if (e > 1) out.push_back(e);
+    return out;
+  };
+  return r->dims.rank() > 1 && r->dims[r->dims.rank() - 1] == 1 && squeezed(r->dims) == squeezed(g.dims(g.node(n).operands[0]));
 }
 
 /// Builds the folded graph. Forms are asked for what fits as it is, so that only what would not broadcast or contract gets a reshape.
@@ -110,15 +145,48 @@ class Lowering {
     return out;
   }
   /// The new value of v with these dimensions: itself, what it is a reshape of, or a reshape.
-  ValueId fit(ValueId v, const Dims& dims) {
-    ValueId x = at(v);
+  ValueId fit(ValueId v, const Dims& dims) { return fitted(at(v), dims); }
+  ValueId fitted(ValueId x, const Dims& dims) {
     while (!(b_.graph().dims(x) == dims) && b_.graph().def_form<Reshape>(x)) x = b_.graph().def(x).operands[0];
     if (b_.graph().dims(x) == dims) return x;
     if (const auto* i = b_.graph().def_form<Iota>(x); i && i->dims[i->dim] == i->dims.elements()) {
       const int place = static_cast<int>(std::find(dims.begin(), dims.end(), dims.elements()) - dims.begin());
       if (place < dims.rank()) return once(Iota{place, dims}, {});
     }
+    if (const std::set<ValueId> maps = maps_of_inputs(b_.graph(), x); !maps.empty() && b_.graph().dims(x).rank() > 0)
+      if (const std::vector<int> from = places(b_.graph().dims(x), dims); !from.empty()) return mapped(maps, from);
     return once(Reshape{dims}, {x});
+  }
+  /// Per dimension of `to`, the one of `from` that it is, -1: an extent of 1; none if they differ in others.
+  static std::vector<int> places(const Dims& from, const Dims& to) {
+    std::vector<int> out;
+    int d = 0;
+    for (int64_t e : to) {
+      while (d < from.rank() && from[d] == 1) d++;
+      if (e == 1) { out.push_back(-1); continue; }
+      if (d >= from.rank() || from[d] != e) return {};
+      out.push_back(d++);
+    }
+    while (d < from.rank() && from[d] == 1) d++;
+    return d == from.rank() ? out : std::vector<int>{};
+  }
+  /// The last one of functions of inputs, with its dimensions at other places.
+  ValueId mapped(const std::set<ValueId>& maps, const std::vector<int>& from) {
+    const int rank = b_.graph().dims(*maps.rbegin()).rank();
+    std::map<ValueId, ValueId> made;
+    for (ValueId v : maps) {   // operands first
+      const Node node = b_.graph().def(v);
+      std::vector<ValueId> operands;
+      for (ValueId o : node.operands) {
+        if (maps.count(o)) { operands.push_back(made.at(o)); continue; }
+        const Dims of = b_.graph().dims(o);
+        Dims dims;
+        for (int d : from) dims.push_back(d >= rank - of.rank() ? of[d - (rank - of.rank())] : 1);
+        operands.push_back(of.rank() == 0 ? o : fitted(o, dims));
+      }
+      made[v] = once(node.op, operands);
+    }
+    return made.rbegin()->second;
   }
   ValueId once(const Op& op, std::vector<ValueId> operands) {
     for (const Node& n : b_.graph().nodes())
@@ -393,6 +461,13 @@ std::vector<Layout> input_layouts(const Graph& g, const Lowering& first, const s
   std::vector<Layout> out = squeezed;
   const Graph& made = first.graph();
   const auto users = made.users();
+  std::vector<bool> is_read(static_cast<size_t>(made.num_nodes()));
+  for (NodeId n = made.num_nodes() - 1; n >= 0; n--) {
+    if (made.form<Output>(n)) { is_read[static_cast<size_t>(n)] = true; continue; }
+    const auto& readers = users[static_cast<size_t>(made.node(n).first_value)];
+    const auto is = [&](NodeId u) { return bool{is_read[static_cast<size_t>(u)]}; };
+    is_read[static_cast<size_t>(n)] = std::any_of(readers.begin(), readers.end(), is);
+  }
   for (NodeId n : g.inputs()) {
     const auto param = static_cast<size_t>(g.form<Input>(n)->param);
     const ValueId x = first.at(g.node(n).first_value);
@@ -400,7 +475,7 @@ std::vector<Layout> input_layouts(const Graph& g, const Lowering& first, const s
     bool alike = true;
     for (NodeId u : users[static_cast<size_t>(x)]) {
       const auto* r = made.form<Reshape>(u);
-      if (r && users[static_cast<size_t>(made.node(u).first_value)].empty()) continue;   // looked through by others
+      if (!is_read[static_cast<size_t>(u)]) continue;   // looked through by others
       alike = alike && r && (!dims || *dims == r->dims);
       if (r) dims = r->dims;
     }
@@ -444,11 +519,11 @@ static Folded join_dimensions(const Program& program) {
   if (std::any_of(g.nodes().begin(), g.nodes().end(), [](const Node& n) { return std::holds_alternative<Call>(n.op); })) return out;
   const Chains chains(g);
   const Groups groups = folding::find_groups(program, chains);
-  bool has_rows = false;
-  for (NodeId n = 0; n < g.num_nodes(); n++) has_rows = has_rows || batch_as_rows(g, n);
+  bool changes = false;
+  for (NodeId n = 0; n < g.num_nodes(); n++) changes = changes || batch_as_rows(g, n) || places_computed(g, n);
   // An elementwise program, or one all of whose values are joined in the same way, gains nothing; but neither does it lose anything, so
   // there is one rule.
-  if (!has_rows && std::all_of(groups.begin(), groups.end(), [](const auto& of) {
+  if (!changes && std::all_of(groups.begin(), groups.end(), [](const auto& of) {
         return std::all_of(of.begin(), of.end(), [](const auto& axes) { return axes.size() == 1; });
       }))
     return out;

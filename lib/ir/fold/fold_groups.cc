@@ -56,7 +56,14 @@ class Pairs {
   }
   Ties ties() {
     for (size_t i = 0; i < parent_.size(); i++) ties_.of_class.push_back(find(static_cast<int>(i)));
-    for (NodeId n = 0; n < g_.num_nodes(); n++) if (g_.form<MatMul>(n)) rows(n);
+    const auto users = g_.users();
+    mark_inside(users);
+    for (NodeId n = 0; n < g_.num_nodes(); n++) {
+      if (g_.form<MatMul>(n)) rows(n);
+      if (!g_.form<Reshape>(n) || !is_product(g_.node(n).operands[0])) continue;
+      const auto& readers = users[static_cast<size_t>(g_.node(n).first_value)];
+      if (std::any_of(readers.begin(), readers.end(), [&](NodeId u) { return g_.form<Map>(u) != nullptr; })) parts(n);
+    }
     return ties_;
   }
 
@@ -88,6 +95,15 @@ class Pairs {
     tie(id(x, i), id(r, j));
     ties_.ties.push_back({id(x, i), id(r, j), reader, x, axes(x)[static_cast<size_t>(i)]});
   }
+  /// Pair i of x, by what reads it: a pair of the reader's own, which is apart.
+  void close(ValueId x, int i, NodeId reader) {
+    const int own = static_cast<int>(parent_.size());
+    parent_.push_back(own);
+    closed_.push_back(false);
+    tie(id(x, i), own);
+    ties_.ties.push_back({id(x, i), own, reader, x, axes(x)[static_cast<size_t>(i)]});
+    close(own);
+  }
   bool is_joined(int pair) { return !closed_[static_cast<size_t>(find(pair))]; }
   bool is_joined(ValueId v, int pair) { return is_joined(id(v, pair)); }
 
@@ -117,7 +133,7 @@ class Pairs {
       const int at = a < 0 || b < 0 ? -1 : place(r, a);
       if (at >= 0 && at < pairs(r) && axes(r)[static_cast<size_t>(at)] == a && axes(r)[static_cast<size_t>(at) + 1] == b)
         tie(x, i, r, at, reader);
-      else close(id(x, i));
+      else close(x, i, reader);
     }
     for (int i = 0; i < pairs(r); i++) {
       const int a = from[static_cast<size_t>(axes(r)[static_cast<size_t>(i)])],
@@ -157,8 +173,9 @@ class Pairs {
     return g_.def_form<Input>(v) || g_.def_form<Iota>(v);
   }
 
-  /// What a pair gains by being one: dimensions of a product's batch, which both operands have. With the longer operand's elements. Not
-  /// where there are many rows, which give enough blocks: then two dimensions of the grid are as good.
+  /// What a pair gains by being one: dimensions of a product's batch, which both operands have, or its rows and a batch that the second
+  /// operand lacks (queries of heads that share keys). With the longer operand's elements. Not where there are many rows, which give enough
+  /// blocks: then two dimensions of the grid are as good.
   void batch(NodeId n) {
     const ValueId r = g_.node(n).first_value;
     if (g_.dims(r)[g_.dims(r).rank() - 2] > kFewRows) return;
@@ -166,7 +183,8 @@ class Pairs {
     for (int i = 0; i < pairs(r); i++) {
       const int a = axes(r)[static_cast<size_t>(i)], b = axes(r)[static_cast<size_t>(i) + 1];
       const auto has = [&](ValueId v) { return g_.dims(v)[a] > 1 && g_.dims(v)[b] > 1; };
-      if (b < g_.dims(r).rank() - 2 && has(o[0]) && has(o[1]))
+      const bool is_row = b == g_.dims(r).rank() - 2 && g_.dims(o[1])[a] == 1;
+      if ((b < g_.dims(r).rank() - 2 && has(o[0]) && has(o[1])) || (is_row && has(o[0])))
         gains_.push_back({id(r, i), std::max(g_.dims(o[0]).elements(), g_.dims(o[1]).elements())});
     }
   }
@@ -185,6 +203,40 @@ class Pairs {
       if (!is_joined(r, i) && !gains) return;
       together *= outer;
     }
+  }
+  /// Ties between products that functions, reductions and reshapes alone connect: scores and their softmax, a gated MLP.
+  void mark_inside(const std::vector<std::vector<NodeId>>& users) {
+    const auto passes = [&](NodeId n) { return g_.form<Map>(n) || g_.form<Reduce>(n) || g_.form<Reshape>(n) || g_.form<Transpose>(n); };
+    std::vector<bool> behind(static_cast<size_t>(g_.num_nodes())), ahead(behind.size());   // a product is, or such a way to one
+    for (NodeId n = 0; n < g_.num_nodes(); n++) {
+      const auto is = [&](ValueId v) { return bool{behind[static_cast<size_t>(g_.value(v).node)]}; };
+      const auto& o = g_.node(n).operands;
+      behind[static_cast<size_t>(n)] = g_.form<MatMul>(n) || (passes(n) && std::any_of(o.begin(), o.end(), is));
+    }
+    for (NodeId n = g_.num_nodes() - 1; n >= 0; n--) {
+      const auto is = [&](NodeId u) { return bool{ahead[static_cast<size_t>(u)]}; };
+      ahead[static_cast<size_t>(n)] = g_.form<MatMul>(n) != nullptr;
+      if (!passes(n)) continue;
+      const auto& readers = users[static_cast<size_t>(g_.node(n).first_value)];
+      ahead[static_cast<size_t>(n)] = std::any_of(readers.begin(), readers.end(), is);
+    }
+    for (Ties::Tie& t : ties_.ties)
+      t.inside = behind[static_cast<size_t>(g_.value(t.value).node)] && ahead[static_cast<size_t>(t.reader)];
+  }
+  bool is_product(ValueId v) const {
+    while (is_view(g_.def(v).op)) v = g_.def(v).operands[0];
+    return g_.def_form<MatMul>(v) != nullptr;
+  }
+  /// What a reshape makes of one dimension of a product's result: functions of it are part of the product while it is one.
+  void parts(NodeId n) {
+    const ValueId r = g_.node(n).first_value;
+    const std::array type{g_.type(g_.node(n).operands[0])};
+    const IndexMap map = index_map(g_.node(n).op, type);
+    for (const DimRun& run : map.runs)
+      for (int i = 0; i < pairs(r) && run.count == 1; i++)
+        if (axes(r)[static_cast<size_t>(i)] >= run.result_first &&
+            axes(r)[static_cast<size_t>(i) + 1] < run.result_first + run.result_count && !is_joined(r, i))
+          ties_.wanted.push_back(id(r, i));
   }
   /// The first of the reductions in a row that n is the last of.
   NodeId first_of(NodeId n) const {

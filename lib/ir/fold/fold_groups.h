@@ -28,12 +28,20 @@ Groups find_groups(const Program& p, const Chains& chains);
 
 /// How pairs of neighbours hang together; pair i of a value is between its dimensions i and i+1 of those with extent above 1.
 struct Ties {
-  /// a pair of a value that `reader` reads, and the pair of its result that is joined only together with it
-  struct Tie { int from = 0, to = 0; NodeId reader = -1; ValueId value = -1; int dim = -1; };   ///< dim: the pair's outer dimension
+  /// a pair of a value that `reader` reads, and the pair of its result that is joined only together with it, or one of the reader's own,
+  /// which is apart
+  struct Tie {
+    int from = 0, to = 0;
+    NodeId reader = -1;
+    ValueId value = -1;
+    int dim = -1;            ///< the pair's outer dimension
+    bool inside = false;     ///< the value is made of one product and read by another through what one kernel may do between them
+  };
   std::vector<Tie> ties;
   std::vector<int> of_class;   ///< per pair, a number that all pairs have that are tied to it
   std::vector<int> apart;      ///< pairs that an operator tells apart itself, and those of products that would gain nothing
-  /// rows of products (with the batch that the second operand lacks) which leave at least a fifth of their tiles empty while they are apart
+  /// rows of products (with the batch that the second operand lacks) which leave at least a fifth of their tiles empty while they are
+  /// apart, and dimensions that were one in a product's result, of which functions are computed
   std::vector<int> wanted;
 };
 Ties find_ties(const Program& p, const Chains& chains);

@@ -179,6 +179,23 @@ TEST_CASE("dimensions are joined behind what tells them apart, where a product g
   CHECK_FALSE(has(made("%x = input 0 : f16[2,6,6,8] %y = slice 1 0:5 %x output 0 (exp %y) : f16"), "reshape"));
 }
 
+TEST_CASE("functions of inputs are given the extents of 1 in the place of their results") {
+  const Folded f = folded(R"(kernel norm { %x = input 0 : f16[3,5,8]   %v = input 1 : f16[5]   %g = input 2 : f16[5]
+    %s = sqrt (add %v (const 0.1))   output 0 (div %x (reshape [5,1] (mul %s %g))) : f16 })");
+  REQUIRE(f.folds);
+  CHECK(f.program.graph == *parse_graph(R"(kernel norm { %x = input 0 : f16[3,5,8]   %v = input 1 : f16[5,1]   %g = input 2 : f16[5,1]
+    %s = sqrt (add %v (const 0.1))   output 0 (div %x (mul %s %g)) : f16 })"));
+  // what something else reads as it is stays, too
+  const Folded both = folded(R"(kernel norm { %x = input 0 : f16[3,5,8]   %v = input 1 : f16[5]
+    %s = sqrt %v   output 0 (div %x (reshape [5,1] %s)) : f16   output 1 %s : f16 })");
+  Rng rng(1);
+  CHECK(compare(both.whole, both, rng) == 125);
+  // a chain that reads each of its values twice is not walked once per path
+  std::string chain = "%x = input 0 : f16[3,5,8]   %v0 = input 1 : f16[5] ";
+  for (int i = 0; i < 60; i++) chain += "%v" + std::to_string(i + 1) + " = mul %v" + std::to_string(i) + " %v" + std::to_string(i) + " ";
+  CHECK(folded("kernel k { " + chain + " output 0 (div %x (reshape [5,1] %v60)) : f16 }").program.graph.num_nodes() < 70);
+}
+
 TEST_CASE("programs with borders compute the same") {
   int borders = 0;
   for (uint64_t seed = 0; seed < 6000 && borders < 200; seed++) {

@@ -160,3 +160,24 @@ TEST_CASE("chains of views, and values that several readers wait for, keep one c
   REQUIRE(g);
   CHECK(casts(*g) == 2);   // h and y
 }
+
+TEST_CASE("what moves elements is as exact as they are: padding and the windows of a convolution") {
+  // the type of the windows, where silu's result is known to be kept, or nothing is
+  const auto type = [](const std::string& inputs, const std::string& padded, bool knows) {
+    const Graph g = graph(("kernel { %x = input 0 : f16[8,16] " + inputs + " %y = " + padded + R"(
+      %a = slice 1 0:16 %y   %b = slice 1 2:18 %y   %c = concat 0 %a %b   output 0 %c : f16 })").c_str());
+    std::vector<DType> kept(static_cast<size_t>(g.num_values()), DType::kReal);
+    for (ValueId v = 0; v < g.num_values() && knows; v++)
+      if (const auto* m = g.def_form<Map>(v); m && m->fn == MapFn::kSilu) kept[static_cast<size_t>(v)] = DType::kF16;
+    const std::vector<DType> of = KeptValues(g, kept).of(g);
+    for (ValueId v = g.num_values() - 1; v >= 0; v--) if (g.def_form<Concat>(v)) return of[static_cast<size_t>(v)];
+    return DType::kBool;
+  };
+  const std::string zero = "(repeat 0 8 (reshape [1,1] (const 0)))", tenth = "(repeat 0 8 (reshape [1,1] (const 0.1)))";
+  CHECK(type("", "concat 1 " + zero + " %x " + zero, false) == DType::kF16);
+  CHECK(type("", "concat 1 " + zero + " (silu %x) " + zero, true) == DType::kF16);
+  CHECK(type("", "concat 1 " + zero + " (silu %x) " + zero, false) == DType::kReal);   // it is not known to be a node's result
+  CHECK(type("", "concat 1 " + tenth + " %x " + tenth, false) == DType::kReal);        // 0.1 is no number of float16
+  CHECK(type("%z = input 1 : bf16[8,2]", "concat 1 %x %z", false) == DType::kReal);    // two types
+  CHECK(type("", "concat 1 (square %x) (slice 1 0:2 %x)", false) == DType::kReal);
+}
