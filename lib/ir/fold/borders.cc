@@ -1,6 +1,6 @@
 // The fewest borders (a minimum cut) between the pairs of neighbours that an operator tells apart and those that a product gains by
-// joining; see the header. A border is a reshape that joins and one that takes apart: folding makes one view of both, and what is on its two sides
-// are dimensions of their own.
+// joining; see the header. A border is a reshape that joins and one that takes apart: folding makes one view of both, and on its two sides
+// dimensions are joined on their own.
 #include "ir/fold/borders.h"
 
 #include <algorithm>
