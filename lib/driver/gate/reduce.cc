@@ -100,6 +100,7 @@ class Atoms {
       if (classes.pinned[a] > 0) small_[a] = full_[a];
     for (int c = 0; c < classes.count; c++)
       if (!is_atom(c) && !(is_last && of(c).is_shifted)) grow(c, reduced_extent(wishes[static_cast<size_t>(c)], Tails::kOwn));
+    for (int c = 0; c < classes.count; c++) if (of(c).segments.size() > 1) align(c);
   }
   const std::vector<int64_t>& extents() const { return small_; }
 
@@ -131,6 +132,17 @@ class Atoms {
       if (now / own % 8 != 0) target += ((full - target) % 8 + 8) % 8;   // lines of the product stay aligned as they are
       if (is_atom(f)) small_[atom(f)] = std::max(own, target);
       else grow(f, target);
+    }
+  }
+  /// Parts behind each other that are whole lines of eight together stay so (channels of two inputs, which a product sums over).
+  void align(int c) {
+    const int64_t beyond = (wishes_[static_cast<size_t>(c)].extent - classes_.extent(c, small_)) % 8;
+    if (beyond == 0) return;
+    for (int a : of(c).segments) {
+      int64_t& e = small_[static_cast<size_t>(a)];
+      if (classes_.pinned[static_cast<size_t>(a)] > 0 || e + (beyond + 8) % 8 > full_[static_cast<size_t>(a)]) continue;
+      e += (beyond + 8) % 8;
+      return;
     }
   }
   const DimClasses& classes_;
