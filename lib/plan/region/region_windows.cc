@@ -52,27 +52,43 @@ bool reads(const std::vector<RegionInstr>& code) {
                      [](const RegionInstr& i) { return i.kind == Kind::kLoad || reads(i.then_body) || reads(i.else_body); });
 }
 
+/// The vectors from `first` on as a window, which these loads read whose constants are in `taps` (the first and the last of them).
+static void add_window(RegionPlan& p, const std::pair<int, Terms>& key, const std::vector<RegionInstr*>& loads,
+                       std::pair<int64_t, int64_t> taps, int64_t first, int64_t vectors) {
+  for (RegionInstr* i : loads) {
+    if (i->index.constant < taps.first || i->index.constant > taps.second) continue;
+    i->window = static_cast<int>(p.windows.size());
+    i->place = static_cast<int>(i->index.constant - first);
+    i->vector = false;
+  }
+  Affine at{first, key.second};
+  std::erase_if(at.terms, [&](const auto& t) { return t.first == p.lane; });
+  p.windows.push_back({key.first, std::move(at), static_cast<int>(vectors)});
+}
+
 void find_windows(RegionPlan& p, const VarTable& table) {
   constexpr int64_t kMostElements = 64;   // in registers
   p.windows.clear();
   if (p.shape != RegionPlan::Shape::kPointwise || p.lane < 0 || p.width == 1) return;
   Groups groups(p, table);
   groups.collect(p.passes[0].body);
+  int64_t elements = 0;
   for (auto& [key, loads] : groups.found) {
     std::set<int64_t> taps;
     for (const RegionInstr* i : loads) taps.insert(i->index.constant);
-    const auto across = std::count_if(taps.begin(), taps.end(), [&](int64_t t) { return t % p.width != 0; });
-    const int64_t first = floor_to(*taps.begin(), p.width), last = floor_to(*taps.rbegin() + p.width - 1, p.width),
-                  vectors = (last - first) / p.width + 1;
-    if (across < 2 || vectors > static_cast<int64_t>(taps.size()) || vectors * p.width > kMostElements) continue;
-    for (RegionInstr* i : loads) {
-      i->window = static_cast<int>(p.windows.size());
-      i->place = static_cast<int>(i->index.constant - first);
-      i->vector = false;
+    const auto lies_across = [&](int64_t t) { return t % p.width != 0; };
+    if (std::count_if(taps.begin(), taps.end(), lies_across) < 2) continue;
+    for (auto at = taps.begin(); at != taps.end();) {
+      std::set<int64_t> beside;   // a row of a two-dimensional window: others lie further away
+      for (; at != taps.end() && (beside.empty() || *at - *beside.rbegin() <= p.width); at++) beside.insert(*at);
+      const int64_t first = floor_to(*beside.begin(), p.width), last = floor_to(*beside.rbegin() + p.width - 1, p.width),
+                    vectors = (last - first) / p.width + 1;
+      if (std::none_of(beside.begin(), beside.end(), lies_across) || vectors > static_cast<int64_t>(beside.size()) ||
+          elements + vectors * p.width > kMostElements)
+        continue;
+      elements += vectors * p.width;
+      add_window(p, key, loads, {*beside.begin(), *beside.rbegin()}, first, vectors);
     }
-    Affine at{first, key.second};
-    std::erase_if(at.terms, [&](const auto& t) { return t.first == p.lane; });
-    p.windows.push_back({key.first, std::move(at), static_cast<int>(vectors)});
   }
 }
 

@@ -59,7 +59,7 @@ TEST_CASE("copies of what lies in 16 bits, with constants that the type has, lie
   struct Row { DType input; double behind; bool contracts; DType want; };
   const double kInfinity = std::numeric_limits<double>::infinity();
   for (const Row& r : {Row{DType::kBF16, 0, true, DType::kBF16}, Row{DType::kBF16, -kInfinity, false, DType::kBF16},
-                       Row{DType::kF16, 0.5, false, DType::kF16}, Row{DType::kF16, 0, true, DType::kF32},   // TF32 for such products
+                       Row{DType::kF16, 0.5, false, DType::kF16}, Row{DType::kF16, 0, true, DType::kF16},
                        Row{DType::kBF16, 1.0 / 3, false, DType::kF32}, Row{DType::kF16, 1e6, false, DType::kF32}}) {
     CAPTURE(dtype_name(r.input), r.behind, r.contracts);
     Sketch s;   // rows with something behind them, read by a product and by a maximum
