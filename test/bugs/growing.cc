@@ -118,3 +118,14 @@ TEST_CASE("a slice of a chain of squares is taken once") {
   squares.push_back({"add", quoted("a", "b"), "y"});
   CHECK(compiled(spec(squares)).exit == ExitCode::kOk);
 }
+
+TEST_CASE("what is doubled again and again is no sum of 2^n parts, nor walked once per path where it could be repeated along a batch") {
+  const Alarm alarm(60);   // each of 8 x 16 rows a factor that lacks the batch
+  std::string text = "kernel doubled { %x = input 0 : f16[8,16,64]  %w = input 1 : f16[8,64,32]  %v0 = input 2 : f16[16,1] ";
+  for (int i = 0; i < 40; i++) {
+    const std::string v = "%v" + std::to_string(i);
+    text += "%v" + std::to_string(i + 1) + " = add " + v + " " + v + " ";
+  }
+  const CompileResult r = compiled({"doubled.mg", text + "output 0 (matmul (mul %x %v40) %w) : f16 }"}, 0);
+  CHECK(r.exit == ExitCode::kOk);
+}

@@ -136,13 +136,15 @@ class Atoms {
   }
   /// Parts behind each other that are whole lines of eight together stay so (channels of two inputs, which a product sums over).
   void align(int c) {
-    const int64_t beyond = (wishes_[static_cast<size_t>(c)].extent - classes_.extent(c, small_)) % 8;
-    if (beyond == 0) return;
+    const auto beyond = [&] { return ((wishes_[static_cast<size_t>(c)].extent - classes_.extent(c, small_)) % 8 + 8) % 8; };
+    if (beyond() == 0) return;
     for (int a : of(c).segments) {
       int64_t& e = small_[static_cast<size_t>(a)];
-      if (classes_.pinned[static_cast<size_t>(a)] > 0 || e + (beyond + 8) % 8 > full_[static_cast<size_t>(a)]) continue;
-      e += (beyond + 8) % 8;
-      return;
+      const int64_t before = e, grown = e + beyond();
+      if (classes_.pinned[static_cast<size_t>(a)] > 0 || grown > full_[static_cast<size_t>(a)]) continue;
+      e = grown;
+      if (beyond() == 0) return;
+      e = before;   // it stands in the class twice
     }
   }
   const DimClasses& classes_;

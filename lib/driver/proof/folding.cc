@@ -30,7 +30,7 @@ static Folding fold_proved(const Program& program) {
   const Verdict v = settle(program.graph, back, hash_text("folding"), kMaxWork);
   out.proof = v.evidence.proof;
   if (v.kind == Verdict::Kind::kEqual) return out;
-  if (program.graph.num_nodes() <= kLong && (out.proof = prove_fold(out)).proved) return out;
+  if (v.kind == Verdict::Kind::kUnknown && program.graph.num_nodes() <= kLong && (out.proof = prove_fold(out)).proved) return out;
   return {{program, program, false, {}, {}}, {}};
 }
 

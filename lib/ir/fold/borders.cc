@@ -19,7 +19,7 @@ using folding::Ties;
 
 // per class of pairs, and one for each pair that is wanted: each is a view that kernels read through
 constexpr int kMaxBorders = 16;
-constexpr int64_t kMaxWork = 20'000'000;  // edges looked at, of all classes together
+constexpr int64_t kMaxWork = 4'000'000;  // edges looked at, of all classes together
 
 /// A maximum flow from the pairs that are apart to those that should be joined, one unit a tie (any number between products that one kernel
 /// could have both of); then what the sources still reach is apart,
@@ -41,12 +41,15 @@ class Cut {
       if (work_ > kMaxWork || units > kMaxBorders + static_cast<int>(wanted.size())) return {};
       const int end = reach(apart, &wanted);
       if (end < 0) break;
+      bool is_limited = false;
       for (int p = end; came_.at(p) >= 0;) {
         const int e = came_.at(p);
+        is_limited = is_limited || !ties_.ties[static_cast<size_t>(e)].inside;
         const bool forward = ties_.ties[static_cast<size_t>(e)].to == p;
         flow_[e] += forward ? 1 : -1;
         p = other(e, p);
       }
+      if (!is_limited) return {};
     }
     std::vector<int> cut;
     for (auto [e, flow] : flow_) {

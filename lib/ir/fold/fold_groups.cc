@@ -153,8 +153,12 @@ class Pairs {
 
   /// Elements of what would be repeated so that x is, which has this dimension: of the inputs and positions that elementwise functions make
   /// it of, the largest one that has it; 0: it is made in another way.
-  int64_t widened_elements(ValueId x, int dim) const {
+  int64_t widened_elements(ValueId x, int dim) {
     const int from_last = g_.dims(x).rank() - dim;
+    const auto known = widened_.find({x, from_last});   // a chain that reads its values twice is not walked once per path
+    return known != widened_.end() ? known->second : widened_[{x, from_last}] = widened_of(x, from_last);
+  }
+  int64_t widened_of(ValueId x, int from_last) {
     const auto has = [&](ValueId v) { return g_.dims(v).rank() >= from_last && g_.dims(v)[g_.dims(v).rank() - from_last] > 1; };
     const Node& node = g_.def(x);
     if (!std::holds_alternative<Map>(node.op)) return is_given(x) ? g_.dims(x).elements() : 0;
@@ -192,11 +196,12 @@ class Pairs {
   /// nothing stays as it is.
   void rows(NodeId n) {
     const ValueId r = g_.node(n).first_value, w = g_.node(n).operands[1];
-    int64_t together = g_.dims(r)[g_.dims(r).rank() - 2];
+    int64_t together = g_.dims(r)[g_.dims(r).rank() - 2];   // one row each: begins with the innermost batch
     for (int i = pairs(r) - 1; i >= 0; i--) {
       const int a = axes(r)[static_cast<size_t>(i)], b = axes(r)[static_cast<size_t>(i) + 1];
       if (b == g_.dims(r).rank() - 1) continue;
       if (g_.dims(w)[a] > 1 || (b < g_.dims(r).rank() - 2 && g_.dims(w)[b] > 1)) return;
+      if (together == 1) together = g_.dims(r)[b];
       const int64_t outer = g_.dims(r)[a], apart = round_up(together, kTileRows) * outer, joined = round_up(together * outer, kTileRows);
       const bool gains = static_cast<double>(apart) >= kEmptyRows * static_cast<double>(joined);
       if (!is_joined(r, i)) (gains ? ties_.wanted : ties_.apart).push_back(id(r, i));
@@ -355,6 +360,7 @@ class Pairs {
   std::vector<bool> closed_;
   std::vector<Partial> partial_;
   std::vector<std::pair<int, int64_t>> gains_;
+  std::map<std::pair<ValueId, int>, int64_t> widened_;
   Ties ties_;
 };
 

@@ -61,11 +61,12 @@ class Sums {
     const auto* m = g_.form<Map>(n);
     return m && m->fn == MapFn::kAdd;
   }
-  /// Whether n is but a part of another sum of its shape.
+  /// Whether n is but a part of another sum of its shape, once: twice itself, again and again, has no end of parts.
   bool is_part(NodeId n) const {
     const ValueId v = g_.node(n).first_value;
     const auto& u = users_[at(v)];
-    return u.size() == 1 && is_sum(u[0]) && g_.dims(g_.node(u[0]).first_value) == g_.dims(v);
+    return u.size() == 1 && is_sum(u[0]) && g_.node(u[0]).operands[0] != g_.node(u[0]).operands[1] &&
+           g_.dims(g_.node(u[0]).first_value) == g_.dims(v);
   }
   void collect(NodeId n, Terms& t, size_t& most) const {
     const size_t products = t.products.size(), rest = t.rest.size();
