@@ -34,8 +34,9 @@ struct Folded {
 /// the rows where the other operand lacks it; reductions over both (in a row) or neither; reshapes as long as they keep or drop the border;
 /// inputs and outputs whose strides allow it. No operator that names one dimension (slice, concatenation, repetition, index, sum over
 /// groups) may name one of them. A small operand made of inputs and positions that has one of the two (a length for each batch, a slope for
-/// each head) is repeated along the other, where that makes the batch of several products one dimension (lib/ir/fold/widened.h). Requires
-/// primitives only; where there are calls nothing is folded.
+/// each head) is repeated along the other, where that makes the batch of several products one dimension, or it and their rows
+/// (lib/ir/fold/widened.h). What tells two dimensions apart does so up to a border: where products gain, a value is reshaped and back, and
+/// behind it they are joined (lib/ir/fold/borders.h). Requires primitives only; where there are calls nothing is folded.
 Folded fold(const Program& program);
 
 }  // namespace mirage

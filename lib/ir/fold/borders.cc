@@ -22,8 +22,7 @@ constexpr int kMaxBorders = 16;
 constexpr int64_t kMaxWork = 4'000'000;  // edges looked at, of all classes together
 
 /// A maximum flow from the pairs that are apart to those that should be joined, one unit a tie (any number between products that one kernel
-/// could have both of); then what the sources still reach is apart,
-/// as little as there can be.
+/// could have both of); then what the sources still reach is apart, as little as there can be.
 class Cut {
  public:
   Cut(const Ties& ties, const std::vector<int>& pairs, const std::vector<int>& edges, int64_t& work) : ties_(ties), work_(work) {
@@ -39,7 +38,7 @@ class Cut {
   std::vector<int> run(const std::set<int>& apart, const std::set<int>& wanted) {
     for (int units = 0;; units++) {
       if (work_ > kMaxWork || units > kMaxBorders + static_cast<int>(wanted.size())) return {};
-      const int end = reach(apart, &wanted);
+      const int end = reach(apart, wanted);
       if (end < 0) break;
       bool is_limited = false;
       for (int p = end; came_.at(p) >= 0;) {
@@ -65,7 +64,7 @@ class Cut {
     return t.from == p ? t.to : t.from;
   }
   /// Breadth first over what has room; came_: by which tie each pair was reached. The first wanted pair, -1: none is reached.
-  int reach(const std::set<int>& apart, const std::set<int>* wanted) {
+  int reach(const std::set<int>& apart, const std::set<int>& wanted) {
     came_.clear();
     std::queue<int> open;
     for (int p : apart) came_.emplace(p, -1), open.push(p);
@@ -77,7 +76,7 @@ class Cut {
         const int q = other(e, p), flow = flow_.at(e), along = ties_.ties[static_cast<size_t>(e)].from == p ? flow : -flow;
         if ((along >= 1 && !ties_.ties[static_cast<size_t>(e)].inside) || came_.count(q)) continue;
         came_.emplace(q, e);
-        if (wanted->count(q)) return q;
+        if (wanted.count(q)) return q;
         open.push(q);
       }
     }

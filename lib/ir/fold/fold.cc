@@ -59,16 +59,27 @@ std::set<ValueId> maps_of_inputs(const Graph& g, ValueId x) {
   return out;
 }
 
-/// Whether extents of 1 are put between dimensions of what maps_of_inputs() has.
+/// Per dimension of `to`, the one of `from` that it is, -1: an extent of 1; none if they differ in others, or in leading ones only.
+std::vector<int> places(const Dims& from, const Dims& to) {
+  std::vector<int> out;
+  int d = 0;
+  for (int64_t e : to) {
+    while (d < from.rank() && from[d] == 1) d++;
+    if (e == 1) { out.push_back(-1); continue; }
+    if (d >= from.rank() || from[d] != e) return {};
+    out.push_back(d++);
+  }
+  while (d < from.rank() && from[d] == 1) d++;
+  const auto first = std::find_if(out.begin(), out.end(), [](int k) { return k >= 0; });
+  return d == from.rank() && std::count(first, out.end(), -1) > 0 ? out : std::vector<int>{};
+}
+
+/// Whether a reshape puts extents of 1 behind dimensions of what maps_of_inputs() has.
 bool places_computed(const Graph& g, NodeId n) {
   const auto* r = g.form<Reshape>(n);
-  if (!r || maps_of_inputs(g, g.node(n).operands[0]).empty()) return false;
-  const auto squeezed = [](const Dims& d) {
-    Dims out;
-    for (int64_t e : d) if (e > 1) out.push_back(e);
-    return out;
-  };
-  return r->dims.rank() > 1 && r->dims[r->dims.rank() - 1] == 1 && squeezed(r->dims) == squeezed(g.dims(g.node(n).operands[0]));
+  if (!r || r->dims.rank() == 0 || r->dims[r->dims.rank() - 1] != 1) return false;
+  const ValueId x = g.node(n).operands[0];
+  return !places(g.dims(x), r->dims).empty() && !maps_of_inputs(g, x).empty();
 }
 
 /// Builds the folded graph. Forms are asked for what fits as it is, so that only what would not broadcast or contract gets a reshape.
@@ -159,20 +170,6 @@ class Lowering {
     if (const std::set<ValueId> maps = maps_of_inputs(b_.graph(), x); !maps.empty() && b_.graph().dims(x).rank() > 0)
       if (const std::vector<int> from = places(b_.graph().dims(x), dims); !from.empty()) return mapped(maps, from);
     return once(Reshape{dims}, {x});
-  }
-  /// Per dimension of `to`, the one of `from` that it is, -1: an extent of 1; none if they differ in others, or in leading ones only.
-  static std::vector<int> places(const Dims& from, const Dims& to) {
-    std::vector<int> out;
-    int d = 0;
-    for (int64_t e : to) {
-      while (d < from.rank() && from[d] == 1) d++;
-      if (e == 1) { out.push_back(-1); continue; }
-      if (d >= from.rank() || from[d] != e) return {};
-      out.push_back(d++);
-    }
-    while (d < from.rank() && from[d] == 1) d++;
-    const auto first = std::find_if(out.begin(), out.end(), [](int k) { return k >= 0; });
-    return d == from.rank() && std::count(first, out.end(), -1) > 0 ? out : std::vector<int>{};
   }
   /// The last one of functions of inputs, with its dimensions at other places.
   ValueId mapped(const std::set<ValueId>& maps, const std::vector<int>& from) {
