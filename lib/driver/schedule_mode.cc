@@ -20,6 +20,7 @@
 #include "mirage/plan/strategy.h"
 #include "mirage/plan/tile.h"
 #include "mirage/schedule/describe.h"
+#include "mirage/support/worker_pool.h"
 #include "mirage/verify/verify.h"
 
 #ifndef MIRAGE_VERSION
@@ -219,7 +220,7 @@ class ScheduleRun {
     if (o_.gate != "auto" && o_.gate != "emulate") return;
     const std::string compiler = find_host_compiler();
     GateResult g{GateResult::Kind::kNotRun, "not emulated: there is no C++ compiler"};
-    if (!compiler.empty()) g = emulation_gate(program_, plan, target_, compiler, verification_seed(program_, o_));
+    if (!compiler.empty()) g = emulation_gate(program_, plan, target_, compiler, verification_seed(program_, o_), num_threads(o_.jobs));
     if (g.kind == GateResult::Kind::kFailed) throw Stopped{{Severity::kError, DiagCode::kEmulation, {s_.name, 0, 0, 1}, g.text, {}}};
     if (g.kind == GateResult::Kind::kPassed) return;
     if (o_.gate == "emulate") throw Stopped{{Severity::kError, DiagCode::kGateNotRun, {s_.name, 0, 0, 1}, "--gate emulate: " + g.text, {}}};

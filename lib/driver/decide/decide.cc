@@ -66,7 +66,7 @@ GateResult run_gate(const Program& program, const Plan& plan, const Target& targ
           const uint64_t seed = verification_seed(program, o);
           const std::string key = gate_memory_key(program, plan, target, compiler, seed, o);
           if (auto known = passed_before(o, key)) return *known;
-          GateResult now = emulation_gate(program, plan, target, compiler, seed);
+          GateResult now = emulation_gate(program, plan, target, compiler, seed, num_threads(o.jobs));
           keep_passed(o, key, now);
           return now;
         },

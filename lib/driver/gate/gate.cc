@@ -2,6 +2,7 @@
 #include "driver/gate/gate.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <optional>
@@ -16,6 +17,7 @@
 #include "driver/emulation/emulation_library.h"
 #include "driver/gate/plan_parts.h"
 #include "driver/gate/reduce.h"
+#include "mirage/support/worker_pool.h"
 
 namespace mirage {
 
@@ -45,59 +47,129 @@ EmulationCase case_of(const Program& program, const Plan& plan, const Target& ta
   return make_emulation_case(program, plan, kernels, prefix);
 }
 
+double flops_of(const Plan& plan) {
+  double flops = 1;
+  for (const KernelPlan& k : plan.kernels) flops += k.flops;
+  return flops;
+}
+
+/// Bytes of memory while it is emulated.
+double emulation_bytes(const Program& p, const Plan& plan) {
+  double bytes = 0;
+  for (ValueId v = 0; v < p.graph.num_values(); v++) bytes += kElementBytes * static_cast<double>(p.graph.dims(v).elements());
+  for (const Buffer& b : plan.buffers)
+    if (b.kind != Buffer::Kind::kInput) bytes += kByteBytes * static_cast<double>(b.bytes());
+  return bytes;
+}
+
+/// Runs of the cases of one library: which, and what became of them.
+class Runs {
+ public:
+  struct Run { size_t of; EmulationMode mode; uint64_t seed; };
+  struct Verdict { GateResult::Kind kind = Kind::kNotRun; std::string text; bool loaded = true; };
+
+  Runs(const std::vector<EmulationCase>& cases, const std::string& library, int jobs) : cases_(cases), library_(library) {
+    options_.seconds = kMaxSeconds;
+    double bytes = 1, flops = 1;
+    for (const EmulationCase& c : cases) {
+      bytes = std::max(bytes, emulation_bytes(c.program, c.plan));
+      flops = std::max(flops, flops_of(c.plan));
+    }
+    // beside each other where there is room for them, and where sharing a core makes none of them too slow
+    threads_ = flops > kFewFlops ? 1 : static_cast<int>(std::clamp(kMostBytes / bytes, 1.0, static_cast<double>(jobs)));
+  }
+  /// nullopt: all are right. Else what the first of these says that is not, in their order.
+  std::optional<Verdict> run(const std::vector<Run>& runs) {
+    std::vector<std::optional<EmulationOutcome>> outcomes(runs.size());
+    std::atomic<bool> is_over = false;
+    parallel_for(threads_, static_cast<int64_t>(runs.size()), [&](int64_t i) {
+      const Run& r = runs[static_cast<size_t>(i)];
+      if (is_over) return;   // an earlier one is not right
+      auto& o = outcomes[static_cast<size_t>(i)];
+      o = run_emulation(cases_[r.of], library_, r.mode, r.seed, options_);
+      if (!o->ok) is_over = true;
+    });
+    for (size_t i = 0; i < runs.size() && outcomes[i]; i++) {
+      if (!outcomes[i]->ok) return verdict(runs[i], *outcomes[i]);
+      note(runs[i], *outcomes[i]);
+    }
+    return std::nullopt;
+  }
+  bool is_carried(size_t c) const { return !foreign_ && !undefined_.count(c); }
+  bool is_judged(size_t c) const { return judged_.count(c) > 0; }
+  int64_t left_out() const { return left_out_; }
+
+ private:
+  void note(const Run& r, const EmulationOutcome& o) {
+    if (r.mode != EmulationMode::kField) {
+      if (o.compared > 0) judged_.insert(r.of);
+      left_out_ += o.left_out;
+    } else {
+      foreign_ = foreign_ || !o.carried;
+      if (o.undefined) undefined_.insert(r.of);
+    }
+  }
+  Verdict verdict(const Run& r, const EmulationOutcome& o) const {
+    const Program& p = cases_[r.of].program;
+    if (!o.ran) return {Kind::kNotRun, "not emulated: " + o.reason, o.loaded};
+    if (!o.findings.empty() && o.findings.front().kind == "too slow")
+      return {Kind::kNotRun, "not emulated: it takes too long at " + shapes(p), o.loaded};
+    return {Kind::kFailed, fmt::format("emulated at {}, {} mode: {}", shapes(p), mode_name(r.mode), o.reason), o.loaded};
+  }
+  const std::vector<EmulationCase>& cases_;
+  const std::string& library_;
+  EmulateOptions options_;
+  int threads_ = 1;
+  std::set<size_t> undefined_, judged_;
+  bool foreign_ = false;   ///< the program has what the field does not know, at whatever shape
+  int64_t left_out_ = 0;
+};
+
 /// Every case in every mode, with so many seeds in the field over all of them. `loaded`: false if the library cannot be used. What cannot
 /// run has no verdict.
 GateResult run_all(const std::vector<EmulationCase>& cases, const std::string& library, const std::string& at, uint64_t seed, size_t seeds,
-                   bool& loaded) {
-  EmulateOptions options;
-  options.seconds = kMaxSeconds;
-  std::string how = "field and floats";
-  int64_t left_out = 0;
-  for (size_t i = 0; i < cases.size(); i++) {
-    const EmulationCase& c = cases[i];
-    double flops = 1;
-    for (const KernelPlan& k : c.plan.kernels) flops += k.flops;
-    const auto affordable = static_cast<size_t>(std::min(64.0, kFewFlops / flops));   // what is large has many elements to tell
-    const size_t each = std::clamp<size_t>(seeds / cases.size(), 1, std::max<size_t>(1, affordable));
-    bool carried = true, judged = false;
-    const auto run = [&](EmulationMode mode, uint64_t s) -> std::optional<GateResult> {
-      const EmulationOutcome o = run_emulation(c, library, mode, s, options);
-      if (mode == EmulationMode::kField && o.ok && (!o.carried || o.undefined)) carried = false;
-      if (mode != EmulationMode::kField) judged = judged || o.compared > 0, left_out += o.left_out;
-      if (o.ok) return std::nullopt;
-      loaded = o.loaded;
-      if (!o.ran) return GateResult{Kind::kNotRun, "not emulated: " + o.reason};
-      if (!o.findings.empty() && o.findings.front().kind == "too slow")
-        return GateResult{Kind::kNotRun, "not emulated: it takes too long at " + shapes(c.program)};
-      return GateResult{Kind::kFailed, fmt::format("emulated at {}, {} mode: {}", shapes(c.program), mode_name(mode), o.reason)};
-    };
-    for (size_t s = 0; s < each && carried; s++)
-      if (auto r = run(EmulationMode::kField, seed + i * each + s)) return *r;
+                   int jobs, bool& loaded) {
+  Runs all(cases, library, jobs);
+  GateResult result;
+  const auto fails = [&](const std::vector<Runs::Run>& runs) {
+    const auto v = all.run(runs);
+    if (v) result = {v->kind, v->text}, loaded = v->loaded;
+    return v.has_value();
+  };
+  const auto seeds_of = [&](size_t c) {   // what is large has many elements to tell
+    const auto affordable = static_cast<size_t>(std::min(64.0, kFewFlops / flops_of(cases[c].plan)));
+    return std::clamp<size_t>(seeds / cases.size(), 1, std::max<size_t>(1, affordable));
+  };
+  for (size_t c = 0; c < cases.size(); c++) {
+    std::vector<Runs::Run> first;
+    if (all.is_carried(c)) first.push_back({c, EmulationMode::kField, seed + c * seeds_of(c)});
     // what the field knows nothing of: the values of constants' exponents, infinities, rounding
-    if (auto r = run(EmulationMode::kFloat, seed)) return *r;
-    if (carried) continue;
-    how = "floats and small integers";
-    if (auto r = run(EmulationMode::kInteger, seed)) return *r;
-    if (!judged)
-      return {Kind::kNotRun,
-              fmt::format("not emulated: whatever the inputs, its values leave the range of their types at {}", shapes(c.program))};
+    first.push_back({c, EmulationMode::kFloat, seed});
+    if (fails(first)) return result;
   }
-  return {
-      Kind::kPassed,
-      fmt::format("emulated in {} at {}{}", how, at,
-                  left_out ? fmt::format("; {} elements that leave the range of their types were not compared in floats", left_out) : "")};
+  std::vector<Runs::Run> more, whole;
+  for (size_t c = 0; c < cases.size(); c++)
+    for (size_t s = 1; s < seeds_of(c) && all.is_carried(c); s++) more.push_back({c, EmulationMode::kField, seed + c * seeds_of(c) + s});
+  if (fails(more)) return result;
+  for (size_t c = 0; c < cases.size(); c++)
+    if (!all.is_carried(c)) whole.push_back({c, EmulationMode::kInteger, seed});
+  if (fails(whole)) return result;
+  for (size_t c = 0; c < cases.size(); c++)
+    if (!all.is_carried(c) && !all.is_judged(c))
+      return {Kind::kNotRun,
+              fmt::format("not emulated: whatever the inputs, its values leave the range of their types at {}", shapes(cases[c].program))};
+  return {Kind::kPassed,
+          fmt::format("emulated in {} at {}{}", whole.empty() ? "field and floats" : "floats and small integers", at,
+                      all.left_out() ? fmt::format("; {} elements that leave the range of their types were not compared in floats",
+                                                   all.left_out())
+                                     : "")};
 }
 
 }  // namespace
 
 std::string too_large_to_emulate(const Program& p, const Plan& plan, double most_flops) {
-  double work = 0, bytes = 0;
-  for (const KernelPlan& k : plan.kernels) work += k.flops;
-  for (ValueId v = 0; v < p.graph.num_values(); v++) bytes += kElementBytes * static_cast<double>(p.graph.dims(v).elements());
-  for (const Buffer& b : plan.buffers)
-    if (b.kind != Buffer::Kind::kInput) bytes += kByteBytes * static_cast<double>(b.bytes());
-  if (bytes > kMostBytes) return fmt::format("it takes too much memory at {}", shapes(p));
-  return work > (most_flops > 0 ? most_flops : kMostFlops) ? fmt::format("it takes too long at {}", shapes(p)) : "";
+  if (emulation_bytes(p, plan) > kMostBytes) return fmt::format("it takes too much memory at {}", shapes(p));
+  return flops_of(plan) > 1 + (most_flops > 0 ? most_flops : kMostFlops) ? fmt::format("it takes too long at {}", shapes(p)) : "";
 }
 
 std::string emulation_cache() {
@@ -136,7 +208,7 @@ namespace {
 constexpr size_t kPartSeeds = 2;            ///< of one part
 constexpr size_t kWholeKernels = 16;         ///< of a plan that is emulated as a whole, if it can be
 constexpr size_t kCasesTogether = 12;        ///< of parts: in one library
-struct Emulator { const Target& target; const std::string& compiler; const std::string& folder; uint64_t seed; };
+struct Emulator { const Target& target; const std::string& compiler; const std::string& folder; uint64_t seed; int jobs; };
 
 /// Builds the library of some cases and has them run by `run(library path, loaded)`.
 template <class F> GateResult with_library(const std::vector<const EmulationCase*>& cases, const Emulator& e, F&& run) {
@@ -172,7 +244,7 @@ GateResult gate_whole(const Program& program, const Plan& plan, const Emulator& 
   std::vector<const EmulationCase*> all;
   for (const EmulationCase& c : cases) all.push_back(&c);
   return with_library(all, e,
-                      [&](const std::string& library, bool& loaded) { return run_all(cases, library, at, e.seed, kSeeds, loaded); });
+                      [&](const std::string& library, bool& loaded) { return run_all(cases, library, at, e.seed, kSeeds, e.jobs, loaded); });
 }
 
 /// A part at its reduced shapes.
@@ -224,7 +296,7 @@ GateResult run_parts(const std::vector<PartCases>& parts, const Emulator& e, int
   return with_library(all, e, [&](const std::string& library, bool& loaded) {
     in_floats = 0;
     for (const PartCases& p : parts) {
-      GateResult r = run_all(p.cases, library, "", e.seed, kPartSeeds, loaded);
+      GateResult r = run_all(p.cases, library, "", e.seed, kPartSeeds, e.jobs, loaded);
       if (r.kind != Kind::kPassed) { r.text = p.name + " alone: " + r.text; return r; }
       in_floats += r.text.find("in field") == std::string::npos;
     }
@@ -271,12 +343,13 @@ GateResult gate_parts(const Program& program, const Plan& plan, const Emulator& 
 
 }  // namespace
 
-GateResult emulation_gate(const Program& program, const Plan& plan, const Target& target, const std::string& compiler, uint64_t seed) {
+GateResult emulation_gate(const Program& program, const Plan& plan, const Target& target, const std::string& compiler, uint64_t seed,
+                          int jobs) {
   if (compiler.empty()) return {Kind::kNotRun, "not emulated: there is no C++ compiler on this machine (CXX, g++, clang++)"};
   const std::string folder = emulation_cache();
   if (folder.empty()) return {Kind::kNotRun, "not emulated: no folder for compiled emulations can be written"};
   prune_libraries(folder);
-  const Emulator e{target, compiler, folder, seed};
+  const Emulator e{target, compiler, folder, seed, jobs};
   const bool is_long = plan.kernels.size() > kWholeKernels;
   GateResult first =
       is_long ? gate_parts(program, plan, e) : gate_whole(program, plan, e, plan.kernels.size() > 1 ? kFewFlops : kMostFlops);

@@ -15,6 +15,19 @@ constexpr size_t kMaxUses = 500;   // of what one kernel loads
 // of one problem, loads of all splits together: a program with hundreds of layers has a reduction of its own in each, and pairs of them
 constexpr size_t kMaxSplits = 20'000, kMaxLoads = 1'000'000;
 
+/// An index per dimension of a value, -1: of extent 1.
+class IndexList {
+ public:
+  void push_back(int i) { at_[size_++] = i; }
+  size_t size() const { return size_; }
+  int operator[](size_t d) const { return at_[d]; }
+  const int* begin() const { return at_.data(); }
+  const int* end() const { return at_.data() + size_; }
+ private:
+  std::array<int, kMaxRank> at_{};
+  size_t size_ = 0;
+};
+
 /// Indices of einsum notation: each use of a leaf brings fresh ones, operators join them.
 class Indices {
  public:
@@ -31,9 +44,9 @@ class Indices {
       for (int i : of_[static_cast<size_t>(t)]) if (i >= 0) kept_[static_cast<size_t>(i)] = true;
     close();
   }
-  struct Use { ValueId leaf; std::vector<int> index; };
+  struct Use { ValueId leaf; IndexList index; };
   const std::vector<Use>& uses() const { return uses_; }
-  const std::vector<int>& of(ValueId v) const { return of_[static_cast<size_t>(v)]; }
+  const IndexList& of(ValueId v) const { return of_[static_cast<size_t>(v)]; }
   int find(int i) const { while (parent_[static_cast<size_t>(i)] != i) i = parent_[static_cast<size_t>(i)]; return i; }
   int class_of(int i) const { return class_[static_cast<size_t>(i)]; }
   bool summed(int i) const { return summed_[static_cast<size_t>(find(i))]; }
@@ -45,12 +58,12 @@ class Indices {
 
  private:
   static constexpr int kMaxVisits = 400;
-  std::vector<int> expand(ValueId v) {
+  IndexList expand(ValueId v) {
     if (++visits_ > kMaxVisits) return fresh(v);
     return visit(graph_.value(v).node, [&](ValueId x) { return expand(x); });
   }
-  std::vector<int> fresh(ValueId v) {
-    std::vector<int> out;
+  IndexList fresh(ValueId v) {
+    IndexList out;
     for (int c : classes_.of[static_cast<size_t>(v)]) {
       if (c < 0) { out.push_back(-1); continue; }
       out.push_back(count());
@@ -69,16 +82,17 @@ class Indices {
     }
   }
   /// The indices of a node's value; `of` gives those of operands that are no leaves.
-  template <class F> std::vector<int> visit(NodeId n, F&& indices_of) {
+  template <class F> IndexList visit(NodeId n, F&& indices_of) {
     const Node& node = graph_.node(n);
-    std::vector<std::vector<int>> in;
+    std::vector<IndexList> in;
+    in.reserve(node.operands.size());
     for (ValueId v : node.operands) {
       if (leaf_[static_cast<size_t>(v)]) { in.push_back(fresh(v)); uses_.push_back({v, in.back()}); }
       else in.push_back(indices_of(v));
     }
-    std::vector<int> out = fresh(node.first_value);
+    const IndexList out = fresh(node.first_value);
     const int rank = static_cast<int>(out.size());
-    auto at = [](std::vector<int>& x, int d) { return d < 0 ? -1 : x[static_cast<size_t>(d)]; };
+    const auto at = [](const IndexList& x, int d) { return d < 0 ? -1 : x[static_cast<size_t>(d)]; };
     if (graph_.form<Map>(n)) {
       for (auto& x : in) for (int d = 0; d < rank; d++) join(at(out, d), at(x, d - (rank - static_cast<int>(x.size()))));
     } else if (graph_.form<MatMul>(n)) {
@@ -124,7 +138,7 @@ class Indices {
   const Graph& graph_;
   const DimClasses& classes_;
   std::vector<bool> leaf_;
-  std::vector<std::vector<int>> of_;
+  std::vector<IndexList> of_;
   std::vector<Use> uses_;
   std::vector<int> parent_, class_, summed_by_;
   std::vector<bool> summed_, kept_;
@@ -186,13 +200,13 @@ std::vector<Group> reduction_groups(const Indices& ix, const SplitOptions& optio
 /// x.
 std::vector<Axis> candidate_axes(const Indices& ix, const Problem& p, Splits& out) {
   std::vector<Axis> axes;
-  const std::vector<int>& first = ix.of(p.targets[0]);
+  const IndexList& first = ix.of(p.targets[0]);
   for (int d = static_cast<int>(first.size()) - 1; d >= 0; d--) {
     if (first[static_cast<size_t>(d)] < 0) continue;
     Axis a{ix.class_of(first[static_cast<size_t>(d)]), {}, {}};
     bool good = true;
     for (ValueId t : p.targets) {
-      const std::vector<int>& of = ix.of(t);
+      const IndexList& of = ix.of(t);
       int found = -1;
       for (int e = static_cast<int>(of.size()) - 1; e >= 0; e--) {
         const int i = of[static_cast<size_t>(e)];
@@ -210,15 +224,15 @@ std::vector<Axis> candidate_axes(const Indices& ix, const Problem& p, Splits& ou
   return axes;
 }
 
-/// nullopt if a group splits nothing. `uses`: by leaf, in the problem's order, each leaf's as they were met.
-std::optional<Split> make_split(const Indices& ix, const Problem& p, const std::vector<Indices::Use>& uses, const std::vector<Axis>& axes,
+/// nullopt if a group splits nothing. `uses`: roots, by leaf, in the problem's order, each leaf's as they were met.
+std::optional<Split> make_split(const Problem& p, const std::vector<Indices::Use>& uses, const std::vector<const Axis*>& axes,
                                 const Group* partial, const Group* loop) {
   Split s;
   s.axes = static_cast<int>(axes.size()) + (partial != nullptr);
   s.stores.resize(p.targets.size());
   for (size_t a = 0; a < axes.size(); a++) {
-    s.axis_class[a] = axes[a].cls;
-    for (size_t t = 0; t < p.targets.size(); t++) s.stores[t].grid[a] = static_cast<int8_t>(axes[a].dims[t]);
+    s.axis_class[a] = axes[a]->cls;
+    for (size_t t = 0; t < p.targets.size(); t++) s.stores[t].grid[a] = static_cast<int8_t>(axes[a]->dims[t]);
   }
   if (partial) {
     s.partial_axis = static_cast<int>(axes.size());
@@ -230,10 +244,10 @@ std::optional<Split> make_split(const Indices& ix, const Problem& p, const std::
     if (s.loads.empty() || s.loads.back().leaf != use.leaf) own = s.loads.size();
     Load l{use.leaf, {}};
     for (size_t d = 0; d < use.index.size(); d++) {
-      if (use.index[d] < 0) continue;
-      const int i = ix.find(use.index[d]);
+      const int i = use.index[d];
+      if (i < 0) continue;
       for (size_t a = 0; a < axes.size(); a++)
-        if (axes[a].roots.has(i)) l.part.grid[a] = static_cast<int8_t>(d);
+        if (axes[a]->roots.has(i)) l.part.grid[a] = static_cast<int8_t>(d);
       if (partial && l.part.grid[axes.size()] < 0 && partial->roots.has(i)) {
         l.part.grid[axes.size()] = static_cast<int8_t>(d);
         parted = true;
@@ -247,10 +261,15 @@ std::optional<Split> make_split(const Indices& ix, const Problem& p, const std::
   return s;
 }
 
+/// Uses with the roots of their indices.
 std::vector<Indices::Use> uses_by_leaf(const Indices& ix, const Problem& p) {
   std::map<ValueId, size_t> place;
   for (size_t l = 0; l < p.leaves.size(); l++) place.try_emplace(p.leaves[l], l);
-  std::vector<Indices::Use> uses = ix.uses();
+  std::vector<Indices::Use> uses;
+  for (const Indices::Use& u : ix.uses()) {
+    uses.push_back({u.leaf, {}});
+    for (int i : u.index) uses.back().index.push_back(i < 0 ? i : ix.find(i));
+  }
   std::stable_sort(uses.begin(), uses.end(),
                    [&](const Indices::Use& a, const Indices::Use& b) { return place.at(a.leaf) < place.at(b.leaf); });
   return uses;
@@ -259,141 +278,177 @@ std::vector<Indices::Use> uses_by_leaf(const Indices& ix, const Problem& p) {
 /// What splits would cost at plausible tiles. Numbers of the program itself, not of the witness; only to decide what is searched first.
 class Estimate {
  public:
-  Estimate(const Graph& g, const Indices& ix, const Problem& p, const SplitOptions& o)
+  Estimate(const Graph& g, const Indices& ix, const Problem& p, const SplitOptions& o, const std::vector<Axis>& axes,
+           const std::vector<Group>& groups)
       : g_(g),
-        ix_(ix),
-        p_(p),
         o_(o),
-        memory_(o.memory),
-        shared_(o.shared),
+        axes_(axes),
+        groups_(groups),
         extent_(static_cast<size_t>(ix.count()), 1),
-        multiplied_(extent_.size()) {
-    auto note = [&](ValueId v, const std::vector<int>& of) {
-      for (size_t d = 0; d < of.size(); d++)
-        if (of[d] >= 0) extent_[static_cast<size_t>(ix.find(of[d]))] = g.dims(v)[static_cast<int>(d)];
-    };
-    for (const auto& use : ix.uses()) {
-      note(use.leaf, use.index);
-      bytes_ += static_cast<double>(g.dims(use.leaf).elements() * dtype_bytes(g.type(use.leaf).dtype));
-    }
-    for (NodeId n : p.inside) {
-      const ValueId v = g.node(n).first_value;
-      note(v, ix.of(v));
-      if (!g.form<MatMul>(n)) continue;
-      for (size_t k : {ix.of(v).size() - 1, ix.of(v).size() - 2})
-        if (const int i = ix.of(v)[k]; i >= 0) multiplied_[static_cast<size_t>(ix.find(i))] = true;
-    }
-    for (ValueId t : p.targets) {
-      bytes_ += static_cast<double>(g.dims(t).elements() * 4);
-      stored_ += static_cast<double>(g.dims(t).elements() * dtype_bytes(g.type(t).dtype));
-    }
+        multiplied_(extent_.size()),
+        factors_(axes.size() + groups.size()),
+        part_bytes_(groups.size(), -1) {
+    note_extents(ix, p);
+    for (const auto& use : ix.uses()) loads_.push_back({dtype_bytes(g.type(use.leaf).dtype), roots_of(ix, use.index)});
+    for (NodeId n : p.inside) note_node(ix, n);
+    tile_ = extent_;
   }
-  void judge(std::vector<Split>& all, const std::vector<Axis>& axes, const std::vector<Group>& groups) const {
+  void judge(std::vector<Split>& all) {
     std::vector<double> work;
     std::vector<int64_t> blocks;
     int64_t most = 1;
+    const double least = work_of({});
     for (Split& s : all) {
-      const auto chosen = axis_roots(s, axes, groups);
+      const std::vector<size_t> chosen = choices(s);
+      const int64_t memory = memory_of(s, chosen);
       work.push_back(work_of(chosen));
-      s.cost = cost_of(s, work.back(), blocks_of(chosen), groups);
-      const bool other_loop = s.partial_group >= 0 && s.loop_group >= 0 && s.loop_group != s.partial_group;
-      s.is_good = s.partial_group < 0 && work.back() <= 1.5 * work_of({}) && memory_of(s, chosen, groups) <= shared_;
       blocks.push_back(blocks_of(chosen));
+      s.cost = cost_of(s, work.back(), blocks.back());
+      const bool other_loop = s.partial_group >= 0 && s.loop_group >= 0 && s.loop_group != s.partial_group;
+      s.is_good = s.partial_group < 0 && work.back() <= 1.5 * least && memory <= o_.shared;
       if (s.partial_group < 0) most = std::max(most, blocks.back());
-      s.is_poor = work.back() > 3 * work_of({}) || memory_of(s, chosen, groups) > memory_ || other_loop ||
-                  (s.partial_group >= 0 && part_bytes(groups[static_cast<size_t>(s.partial_group)]) > 4 * bytes_);
+      s.is_poor = work.back() > 3 * least || memory > o_.memory || other_loop ||
+                  (s.partial_group >= 0 && part_bytes(static_cast<size_t>(s.partial_group)) > 4 * bytes_);
     }
-    for (size_t i = 0; i < all.size(); i++) all[i].is_good = all[i].is_good && blocks[i] >= std::min<int64_t>(32, most);
-    for (size_t i = 0; i < all.size(); i++)   // where not all axes find room: those that repeat the least work
-      for (size_t j = 0; j < all.size() && !all[i].is_poor; j++)
-        all[i].is_poor = all[i].axes == kMaxAxes && all[j].axes == kMaxAxes && all[i].loop_group == all[j].loop_group &&
-                         all[i].partial_group == all[j].partial_group && work[i] > 1.25 * work[j];
+    std::map<std::pair<int, int>, double> least_of;   // by loop and partial axis, where not all axes find room
+    for (size_t i = 0; i < all.size(); i++) {
+      all[i].is_good = all[i].is_good && blocks[i] >= std::min<int64_t>(32, most);
+      if (all[i].axes != kMaxAxes) continue;
+      double& w = least_of.try_emplace({all[i].loop_group, all[i].partial_group}, work[i]).first->second;
+      w = std::min(w, work[i]);
+    }
+    for (size_t i = 0; i < all.size(); i++)   // those that repeat the least work
+      if (all[i].axes == kMaxAxes && work[i] > 1.25 * least_of.at({all[i].loop_group, all[i].partial_group})) all[i].is_poor = true;
   }
 
  private:
-  using AxisRoots = std::vector<const Roots*>;
-  AxisRoots axis_roots(const Split& s, const std::vector<Axis>& axes, const std::vector<Group>& groups) const {
-    AxisRoots out;
-    for (size_t a = 0; a < axes.size(); a++) if (s.axis_mask >> a & 1) out.push_back(&axes[a].roots);
-    if (s.partial_group >= 0) out.push_back(&groups[static_cast<size_t>(s.partial_group)].roots);
+  /// `size`: products of a matmul; bytes of an element of what is loaded or made. `roots`: of its indices.
+  struct Product { double size; std::vector<int> roots; };
+  struct Tile { int64_t size; std::vector<int> roots; };
+  struct Sum { double elements; int root; };
+
+  static std::vector<int> roots_of(const Indices& ix, const IndexList& of) {
+    std::vector<int> out;
+    for (int i : of) if (i >= 0) out.push_back(ix.find(i));
     return out;
   }
-  int64_t blocks_of(const AxisRoots& axes) const {
+  void note_extents(const Indices& ix, const Problem& p) {
+    const auto note = [&](ValueId v, const IndexList& of) {
+      for (size_t d = 0; d < of.size(); d++)
+        if (of[d] >= 0) extent_[static_cast<size_t>(ix.find(of[d]))] = g_.dims(v)[static_cast<int>(d)];
+    };
+    for (const auto& use : ix.uses()) {
+      note(use.leaf, use.index);
+      bytes_ += static_cast<double>(g_.dims(use.leaf).elements() * dtype_bytes(g_.type(use.leaf).dtype));
+    }
+    for (NodeId n : p.inside) note(g_.node(n).first_value, ix.of(g_.node(n).first_value));
+    for (ValueId t : p.targets) {
+      bytes_ += static_cast<double>(g_.dims(t).elements() * 4);
+      stored_ += static_cast<double>(g_.dims(t).elements() * dtype_bytes(g_.type(t).dtype));
+    }
+  }
+  void note_node(const Indices& ix, NodeId n) {
+    const bool is_matmul = g_.form<MatMul>(n);
+    const ValueId v = g_.node(n).first_value;
+    const auto elements = static_cast<double>(g_.dims(v).elements());
+    if (const int k = ix.summed_by(n); k >= 0) sums_.push_back({elements, ix.find(k)});
+    if (!is_matmul && !g_.form<Reduce>(n)) return;
+    results_.push_back({4, roots_of(ix, ix.of(v))});
+    if (!is_matmul) return;
+    for (size_t k : {ix.of(v).size() - 1, ix.of(v).size() - 2})
+      if (const int i = ix.of(v)[k]; i >= 0) multiplied_[static_cast<size_t>(ix.find(i))] = true;
+    Product m{elements * static_cast<double>(g_.dims(g_.node(n).operands[0]).back()), results_.back().roots};
+    if (const int k = ix.summed_by(n); k >= 0) m.roots.push_back(ix.find(k));
+    products_.push_back(std::move(m));
+  }
+
+  /// What a split puts on axes: numbers of axes, then of groups behind them.
+  std::vector<size_t> choices(const Split& s) const {
+    std::vector<size_t> out;
+    for (size_t a = 0; a < axes_.size(); a++) if (s.axis_mask >> a & 1) out.push_back(a);
+    if (s.partial_group >= 0) out.push_back(axes_.size() + static_cast<size_t>(s.partial_group));
+    return out;
+  }
+  const Roots& roots(size_t choice) const {
+    return choice < axes_.size() ? axes_[choice].roots : groups_[choice - axes_.size()].roots;
+  }
+  int64_t blocks_of(const std::vector<size_t>& chosen) const {
     int64_t n = 1;
-    for (const Roots* roots : axes) {
-      const auto r = static_cast<size_t>(roots->first());
+    for (size_t c : chosen) {
+      const auto r = static_cast<size_t>(roots(c).first());
       n *= multiplied_[r] ? (extent_[r] + 15) / 16 : extent_[r];
     }
     return n;
   }
-  int64_t cost_of(const Split& s, double work, int64_t blocks, const std::vector<Group>& groups) const {
+  int64_t cost_of(const Split& s, double work, int64_t blocks) {
     double bytes = stored_;
     for (const Load& l : s.loads) bytes += static_cast<double>(g_.dims(l.leaf).elements() * dtype_bytes(g_.type(l.leaf).dtype));
-    if (s.partial_group >= 0) bytes += part_bytes(groups[static_cast<size_t>(s.partial_group)]);
+    if (s.partial_group >= 0) bytes += part_bytes(static_cast<size_t>(s.partial_group));
     // the planner may divide a loop over blocks
     const double share = s.loop_group >= 0 ? 1 : std::min(1.0, static_cast<double>(blocks) / static_cast<double>(o_.multiprocessors));
     const double us = std::max(bytes / o_.bytes_per_us, 2 * work / o_.flops_per_us) / share + o_.launch_us * (s.partial_group >= 0 ? 2 : 1);
     return static_cast<int64_t>(us * 1000) + 1;
   }
   /// Products of all blocks: along an axis that does not split it, each of a matmul is made again by every block.
-  double work_of(const AxisRoots& axes) const {
+  double work_of(const std::vector<size_t>& chosen) {
     double total = 1;
-    for (NodeId n : p_.inside) {
-      if (!g_.form<MatMul>(n)) continue;
-      const ValueId v = g_.node(n).first_value, x = g_.node(n).operands[0];
-      double products = static_cast<double>(g_.dims(v).elements()) * static_cast<double>(g_.dims(x).back());
-      for (const Roots* roots : axes) {
-        auto split = [&](ValueId u) { for (int i : ix_.of(u)) if (i >= 0 && roots->has(ix_.find(i))) return true; return false; };
-        if (!split(v) && !split_sum(n, *roots)) products *= static_cast<double>((extent_[static_cast<size_t>(roots->first())] + 31) / 32);
-      }
+    for (size_t c : chosen) if (factors_[c].empty()) factors_[c] = factors_of(roots(c));
+    for (size_t m = 0; m < products_.size(); m++) {
+      double products = products_[m].size;
+      for (size_t c : chosen) products *= factors_[c][m];
       total += products;
     }
     return total;
   }
-  bool split_sum(NodeId n, const Roots& roots) const {
-    const int k = ix_.summed_by(n);
-    return k >= 0 && roots.has(ix_.find(k));
+  std::vector<double> factors_of(const Roots& roots) const {
+    std::vector<double> out;
+    for (const Product& m : products_) {
+      const bool splits = std::any_of(m.roots.begin(), m.roots.end(), [&](int r) { return roots.has(r); });
+      out.push_back(splits ? 1 : static_cast<double>((extent_[static_cast<size_t>(roots.first())] + 31) / 32));
+    }
+    return out;
   }
   /// Bytes of a block: its loads, and the largest contraction's or reduction's result.
-  int64_t memory_of(const Split& s, const AxisRoots& axes, const std::vector<Group>& groups) const {
-    auto tile = [&](int i) -> int64_t {
-      if (i < 0) return 1;
-      const auto root = static_cast<size_t>(ix_.find(i));
-      int64_t e = extent_[root];
-      if (s.loop_group >= 0 && groups[static_cast<size_t>(s.loop_group)].roots.has(static_cast<int>(root))) e = std::min<int64_t>(e, 32);
-      for (size_t a = 0; a < axes.size(); a++)
-        if (axes[a]->has(static_cast<int>(root)))
-          e = std::min<int64_t>(e, static_cast<int>(a) == s.partial_axis ? 128 : multiplied_[root] ? 16 : 1);
-      return e;
+  int64_t memory_of(const Split& s, const std::vector<size_t>& chosen) {
+    const auto each = [&](const Roots& roots, auto&& f) { for (size_t k = 0; k < roots.size(); k++) f(static_cast<size_t>(roots[k])); };
+    const Roots* const loop = s.loop_group >= 0 ? &groups_[static_cast<size_t>(s.loop_group)].roots : nullptr;
+    if (loop) each(*loop, [&](size_t r) { tile_[r] = std::min<int64_t>(tile_[r], 32); });
+    for (size_t a = 0; a < chosen.size(); a++)
+      each(roots(chosen[a]), [&](size_t r) {
+        tile_[r] = std::min<int64_t>(tile_[r], static_cast<int>(a) == s.partial_axis ? 128 : multiplied_[r] ? 16 : 1);
+      });
+    const auto bytes_of = [&](const Tile& t) {
+      int64_t n = t.size;
+      for (int r : t.roots) n *= tile_[static_cast<size_t>(r)];
+      return n;
     };
     int64_t loads = 0, largest = 0;
-    for (const auto& use : ix_.uses()) {
-      int64_t n = dtype_bytes(g_.type(use.leaf).dtype);
-      for (int i : use.index) n *= tile(i);
-      loads += n;
-    }
-    for (NodeId n : p_.inside) {
-      if (!g_.form<MatMul>(n) && !g_.form<Reduce>(n)) continue;
-      int64_t bytes = 4;
-      for (int i : ix_.of(g_.node(n).first_value)) bytes *= tile(i);
-      largest = std::max(largest, bytes);
-    }
+    for (const Tile& t : loads_) loads += bytes_of(t);
+    for (const Tile& t : results_) largest = std::max(largest, bytes_of(t));
+    const auto restore = [&](size_t r) { tile_[r] = extent_[r]; };
+    if (loop) each(*loop, restore);
+    for (size_t c : chosen) each(roots(c), restore);
     return loads + largest;
   }
   /// Of what is stored in parts, two of each, written and read.
-  double part_bytes(const Group& group) const {
-    double bytes = 0;
-    for (NodeId n : p_.inside)
-      if (split_sum(n, group.roots)) bytes += 16 * static_cast<double>(g_.dims(g_.node(n).first_value).elements());
+  double part_bytes(size_t group) {
+    double& bytes = part_bytes_[group];
+    if (bytes >= 0) return bytes;
+    bytes = 0;
+    for (const Sum& sum : sums_) if (groups_[group].roots.has(sum.root)) bytes += 16 * sum.elements;
     return bytes;
   }
   const Graph& g_;
-  const Indices& ix_;
-  const Problem& p_;
   const SplitOptions& o_;
-  int64_t memory_, shared_;
-  std::vector<int64_t> extent_;   // by root
-  std::vector<bool> multiplied_;  // by root: rows or columns of a matmul's result
+  const std::vector<Axis>& axes_;
+  const std::vector<Group>& groups_;
+  std::vector<int64_t> extent_, tile_;   // by root; tile_: a split's, while its memory is counted
+  std::vector<bool> multiplied_;         // by root: rows or columns of a matmul's result
+  std::vector<Product> products_;
+  std::vector<Tile> loads_, results_;
+  std::vector<Sum> sums_;
+  std::vector<std::vector<double>> factors_;   // by choice and product: how often blocks make it again; empty: not asked yet
+  std::vector<double> part_bytes_;             // by group; -1: not asked yet
   double bytes_ = 0, stored_ = 0;
 };
 
@@ -435,10 +490,10 @@ Splits enumerate_splits(const Graph& g, const DimClasses& classes, const Problem
   const auto is_full = [&] { return out.all.size() >= kMaxSplits || loads >= kMaxLoads; };
   auto add = [&](unsigned mask, int partial, int loop) {
     if (is_full()) return;
-    std::vector<Axis> chosen;
-    for (size_t a = 0; a < axes.size(); a++) if (mask >> a & 1) chosen.push_back(axes[a]);
+    std::vector<const Axis*> chosen;
+    for (size_t a = 0; a < axes.size(); a++) if (mask >> a & 1) chosen.push_back(&axes[a]);
     auto at = [&](int i) { return i < 0 ? nullptr : &groups[static_cast<size_t>(i)]; };
-    auto s = make_split(ix, p, uses, chosen, at(partial), at(loop));
+    auto s = make_split(p, uses, chosen, at(partial), at(loop));
     if (!s) return;
     s->axis_mask = mask;
     s->partial_group = partial;
@@ -465,7 +520,7 @@ Splits enumerate_splits(const Graph& g, const DimClasses& classes, const Problem
   }
   if (is_full() && out.index_closed++ == 0)
     out.index_example = "more splits than " + std::to_string(out.all.size()) + ", which have " + std::to_string(loads) + " loads";
-  if (!options.recompute) Estimate(g, ix, p, options).judge(out.all, axes, groups);
+  if (!options.recompute) Estimate(g, ix, p, options, axes, groups).judge(out.all);
   return out;
 }
 
