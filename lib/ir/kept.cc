@@ -303,6 +303,20 @@ std::vector<bool> waits(const Graph& g) {
   return out;
 }
 
+/// The computed value that v pads with constants, if it has elements of the same type, so that they may be rounded before they are padded;
+/// v itself where it does not.
+ValueId padded(const Graph& g, ValueId v, const std::vector<DType>& types) {
+  const DType t = types[static_cast<size_t>(v)];
+  if (!g.def_form<Concat>(v)) return v;
+  ValueId x = v;
+  for (ValueId o : g.def(v).operands) {
+    if (is_constant_of(g, o, t)) continue;
+    if (x != v || types[static_cast<size_t>(o)] != t || is_view(g.def(o).op) || g.def_form<Input>(o)) return v;
+    x = o;
+  }
+  return x;
+}
+
 /// A body whose inputs have these types, with casts in front of its products' operands that `round` names. Outputs stay exact.
 Graph typed_body(const Graph& body, const std::vector<DType>& inputs, const std::vector<DType>& round) {
   Builder b(Level::kBlock, body.launch());
@@ -355,6 +369,17 @@ std::optional<Graph> KeptValues::rounded(const Graph& g, Where where, std::span<
   const std::vector<DType> types = types_of(g, numbers);
   const std::vector<bool> read = multiplied(g), waiting = waits(g);
   const auto users = g.users();
+  std::vector<bool> keeps(types.size());
+  for (ValueId v = g.num_values() - 1; v >= 0; v--) {
+    const auto i = static_cast<size_t>(v);
+    const Node& node = g.def(v);
+    const bool stays = std::any_of(users[i].begin(), users[i].end(), [&](NodeId u) { return !g.form<Output>(u); });
+    keeps[i] = keeps[i] || (is16(types[i]) && stays && !is_view(node.op) && !g.def_form<Input>(v) &&
+                            (read[i] || (where != Where::kOperands && (multiplies(node) || waiting[i])) ||
+                             (where == Where::kShared && users[i].size() > 1) || also.count(numbers[i])));
+    const ValueId x = keeps[i] ? padded(g, v, types) : v;
+    if (x != v) keeps[i] = false, keeps[static_cast<size_t>(x)] = true;
+  }
   Builder b(Level::kKernel);
   bool any = false;
   std::vector<ValueId> to;
@@ -380,13 +405,8 @@ std::optional<Graph> KeptValues::rounded(const Graph& g, Where where, std::span<
     const ValueId first = b.add(op, operands);
     for (int i = 0; i < node.num_values; i++) {
       const auto v = static_cast<size_t>(node.first_value + i);
-      const DType t = types[v];
-      const bool stays = std::any_of(users[v].begin(), users[v].end(), [&](NodeId u) { return !g.form<Output>(u); });
-      const bool keeps = is16(t) && stays && !is_view(node.op) &&
-                         (read[v] || (where != Where::kOperands && (multiplies(node) || waiting[v])) ||
-                          (where == Where::kShared && users[v].size() > 1) || also.count(numbers[v]));
-      to[v] = keeps ? b.map(cast_to(t), {first + i}) : first + i;
-      any = any || keeps;
+      to[v] = keeps[v] ? b.map(cast_to(types[v]), {first + i}) : first + i;
+      any = any || keeps[v];
     }
     return kNoValue;   // entered above
   });

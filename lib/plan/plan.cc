@@ -170,6 +170,8 @@ Planned Planner::run() {
   find_shared();
   give_buffers();
   make_items();
+  // while what they pad has a kernel of its own
+  for (ValueId v = 0; v < g_.num_values() && is_on(Pass::kInline, target_); v++) if (padded(v) != v) try_inline(v);
   merge();
   for (bool changed = is_on(Pass::kInline, target_); changed;) {
     changed = false;

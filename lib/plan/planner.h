@@ -82,6 +82,7 @@ class Planner {
   void find_reduces();
 
   /// Stores what several kernels would compute again, and cuts expressions that grow too long.
+  ValueId padded(ValueId v) const;   ///< what concatenations with constants pad; v itself where nothing does
   void find_shared();
   void give_buffers();
   bool is_operand(const std::vector<std::vector<NodeId>>& users, ValueId v) const;

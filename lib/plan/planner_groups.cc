@@ -12,7 +12,7 @@
 namespace mirage {
 namespace {
 
-constexpr int kMaxStatements = 500;   ///< statements of a merged kernel
+constexpr int kMaxStatements = 1200;   ///< statements of a merged kernel
 
 }  // namespace
 

@@ -185,6 +185,24 @@ void Planner::find_reduces() {
   for (const auto& [v, info] : reduces_) stored_[static_cast<size_t>(v)] = true;
 }
 
+ValueId Planner::padded(ValueId v) const {
+  const auto is_constant = [&](ValueId o) {
+    while (is_view(op_of(o)) || form<Repeat>(o)) o = operand(o);
+    return form<Const>(o) != nullptr;
+  };
+  while (form<Concat>(v)) {
+    ValueId x = -1;
+    for (ValueId o : g_.def(v).operands) {
+      if (is_constant(o)) continue;
+      if (x >= 0) return v;
+      x = o;
+    }
+    if (x < 0) return v;
+    v = x;
+  }
+  return v;
+}
+
 void Planner::find_shared() {
   const auto users = g_.users();
   std::vector<int> uses(stored_.size());
@@ -224,6 +242,8 @@ void Planner::find_shared() {
       for (ValueId o : g_.def(v).operands)
         if (const auto k = static_cast<size_t>(o); length[k] > 1 && !is_view(op_of(o))) stored_[k] = true;
     if ((is_computation && uses[i] > 1 && !light) || length[i] > kMaxInlined) stored_[i] = true;
+    // what lies between constants is worth storing; where they stand around it every reader may tell by itself
+    if (const ValueId x = padded(v); stored_[i] && x != v && heavy[i] && form<Map>(x)) stored_[static_cast<size_t>(x)] = true;
     if (stored_[i]) length[i] = 1, loads[i] = 1, heavy[i] = false;
   }
 }

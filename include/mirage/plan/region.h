@@ -84,7 +84,7 @@ struct RegionKept {
 struct RegionAccess { int buffer = -1; DType dtype = DType::kF32; bool written = false; bool tf32 = false; int64_t span = 0; };
 
 /// Neighbouring vectors of a tensor that several of a thread's loads read parts of: loaded once, as far as the tensor goes.
-struct RegionWindow { int access = -1; Affine first; int vectors = 0; };
+struct RegionWindow { int access = -1; Affine first; int vectors = 0, pass = 0; };
 
 struct RegionPlan {
   enum class Shape : uint8_t {
@@ -108,7 +108,7 @@ struct RegionPlan {
   bool uneven = false;
   Affine head;                          ///< of a row: 0 to width - 1
   std::vector<RegionPass> passes;
-  std::vector<RegionWindow> windows = {};   ///< kPointwise
+  std::vector<RegionWindow> windows = {};   ///< kPointwise, kRow
   int64_t rows = 1;                     ///< product of the outer extents
   int64_t length = 1;                   ///< product of the inner extents
   int chunk = -1;                       ///< outer variable that cuts the inner dimension into chunks of chunk_length elements; -1: none

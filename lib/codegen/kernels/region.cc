@@ -310,9 +310,7 @@ class RegionEmitter {
         case Kind::kLoad:
           if (auto e = edges_.find({i.access, i.index}); at_edges_ && e != edges_.end() && &code == held_code_)
             line("const mo::real v{} = mo::load(e{}[k]);", i.result, e->second);
-          else if (i.window >= 0)
-            line("const mo::real v{0} = s{1}[(i{2} + {3}) / {4}][(i{2} + {3}) % {4}];", i.result, i.window, p_.lane, number(i.place),
-                 p_.width);
+          else if (i.window >= 0 && !at_edges_) line("const mo::real v{} = {};", i.result, in_window(i));
           else if (i.vector && !at_edges_) line("const mo::real v{} = x{}[i{}];", i.result, i.result, p_.lane);
           else if (auto h = held_.find({i.access, i.index}); h != held_.end() && &code == held_code_ && !at_edges_)
             line("const mo::real v{} = {};", i.result,
@@ -433,7 +431,7 @@ class RegionEmitter {
                      blocks()));
     outer_vars(used);
     if (p_.unrolled < 0) {
-      load_windows();
+      load_windows(0);
       body(passes_[0].body, passes_[0].stores, {}, false);
     }
     constexpr int64_t kResults = 64;   // in registers, all read before the first is written: behind a write everything is read again
@@ -459,7 +457,7 @@ class RegionEmitter {
     for (int64_t x = begin; x < end; x++)
       for (size_t s = 0; s < pass.stores.size(); s++) line("mo::real y{}_{}[{}];", s, x, p_.width);
     each([&](const std::set<int>& used) {
-      load_windows();   // which may lie elsewhere for each value; those that do not are read once all the same
+      load_windows(0);   // which may lie elsewhere for each value; those that do not are read once all the same
       vector_loads(pass.body, "");
       open_lanes(used);
       statements(pass.body);
@@ -483,9 +481,15 @@ class RegionEmitter {
     close();
   }
 
-  void load_windows() {
+  std::string in_window(const RegionInstr& i) const {
+    const int64_t step = i.index.coefficient(p_.lane);
+    const std::string at = fmt::format("i{}{} + {}", p_.lane, step == 1 ? "" : " * " + number(step), number(i.place));
+    return fmt::format("s{0}[({1}) / {2}][({1}) % {2}]", i.window, at, p_.width);
+  }
+  void load_windows(int pass) {
     for (size_t w = 0; w < p_.windows.size(); w++) {
       const RegionWindow& window = p_.windows[w];
+      if (window.pass != pass) continue;
       line("mo::real s{}[{}][{}];", w, window.vectors, p_.width);
       for (int v = 0; v < window.vectors; v++) {
         Affine at = window.first;
@@ -675,6 +679,7 @@ class RegionEmitter {
       }
       if (!pass.body.empty() || !pass.stores.empty() || !pass.reduces.empty()) {
         open_inner(pass, "Team::lane()", p_.team);
+        load_windows(static_cast<int>(&pass - passes_.data()));
         body(pass.body, pass.stores, pass.reduces, false);
         close();
         at_edges_ = p_.uneven;
