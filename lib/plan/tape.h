@@ -15,8 +15,8 @@ namespace mirage {
 struct RegionNumbers {
   RegionPlan::Shape shape = RegionPlan::Shape::kPointwise;
   std::vector<int> outer, inner;                     ///< loops in order, before neighbours become one
-  int width = 1, threads = 0, team = 1, columns = 1, cluster = 1, kept = 0;
-  bool held = false, unpacked = false, uneven = false, staged = false, by_rows = false, unrolled = false;
+  int width = 1, threads = 0, team = 1, columns = 1, cluster = 1, kept = 0, own_rows = 0;
+  bool held = false, unpacked = false, uneven = false, staged = false, by_rows = false, unrolled = false, split_rows = false;
 };
 
 /// Decisions by what they are about: values of the graph, which both shapes number alike.

@@ -10,6 +10,7 @@
 #include "codegen/kernels/cuda_text.h"
 #include "mirage/codegen/module.h"
 #include "mirage/plan/region.h"
+#include "mirage/support/round.h"
 
 namespace mirage {
 namespace {
@@ -123,10 +124,22 @@ class RegionEmitter {
     if (constant || out.empty()) out += out.empty() ? number(constant) : (constant < 0 ? " - " : " + ") + number(std::abs(constant));
     return out;
   }
-  /// The side of a branch that is taken, where that is known: it asks for nothing but the value of an unrolled loop.
+  /// The smallest and the largest value of a form with its lane at 0.
+  std::pair<int64_t, int64_t> range_of_vector(const Affine& a) const {
+    int64_t low = a.constant, high = low;
+    for (const auto& [v, c] : a.terms) {
+      if (v == p_.lane) continue;
+      const bool is_fixed = fixed_ && v == p_.unrolled;
+      const int64_t most = c * (is_fixed ? *fixed_ : p_.vars[static_cast<size_t>(v)].extent - 1);
+      low += is_fixed ? most : std::min<int64_t>(0, most), high += is_fixed ? most : std::max<int64_t>(0, most);
+    }
+    return {low, high};
+  }
+  /// The side of a branch that is taken, where that is known: with the value of an unrolled loop.
   const std::vector<RegionInstr>* decided(const RegionInstr& i) const {
-    if (!fixed_ || i.index.terms.size() != 1 || i.index.terms[0].first != p_.unrolled) return nullptr;
-    return i.index.constant + i.index.terms[0].second * *fixed_ < i.bound ? &i.then_body : &i.else_body;
+    if (!fixed_ || i.index.coefficient(p_.unrolled) == 0 || (p_.lane >= 0 && i.index.coefficient(p_.lane) != 0)) return nullptr;
+    const auto [low, high] = range_of_vector(i.index);
+    return high < i.bound ? &i.then_body : low >= i.bound ? &i.else_body : nullptr;
   }
 
   void use(const Affine& a, std::set<int>& used) const {
@@ -298,6 +311,20 @@ class RegionEmitter {
     std::erase_if(pass.body, hoisted);
   }
 
+  /// The test of a branch. Lanes that stand on one side wherever their vector lies say so: their number is known to the compiler, the range of
+  /// the vector's is not.
+  std::string condition(const RegionInstr& i) const {
+    std::string test = fmt::format("{} < {}", text(i.index), number(i.bound));
+    const int64_t step = p_.lane < 0 || at_edges_ ? 0 : i.index.coefficient(p_.lane);
+    if (step <= 0) return test;
+    const auto [low, high] = range_of_vector(i.index);
+    const int64_t then = std::clamp<int64_t>(ceil_div(i.bound - high, step), 0, p_.width),   // lanes below take the then side,
+                  other = std::clamp<int64_t>(ceil_div(i.bound - low, step), 0, p_.width);    // from here on the else side
+    if (other < p_.width) test = fmt::format("i{} < {} && {}", p_.lane, number(other), test);
+    if (then > 0) test = fmt::format("i{} < {} || {}", p_.lane, number(then), other < p_.width ? "(" + test + ")" : test);
+    return test;
+  }
+
   void statements(const std::vector<RegionInstr>& code) {
     for (const RegionInstr& i : code) {
       if (auto k = is_kept_.find(i.result); k != is_kept_.end()) {
@@ -330,7 +357,7 @@ class RegionEmitter {
             break;
           }
           line("mo::real v{};", i.result);
-          open(fmt::format("if ({} < {})", text(i.index), number(i.bound)));
+          open(fmt::format("if ({})", condition(i)));
           statements(i.then_body);
           line("v{} = v{};", i.result, i.args[0]);
           indent_ -= 2;
@@ -494,8 +521,8 @@ class RegionEmitter {
       for (int v = 0; v < window.vectors; v++) {
         Affine at = window.first;
         at.constant += int64_t{v} * p_.width;
-        line("mo::load_within(s{}[{}], p{}, {}, {});", w, v, window.access, text(at),
-             number(p_.accesses[static_cast<size_t>(window.access)].span));
+        const int64_t span = p_.accesses[static_cast<size_t>(window.access)].span;
+        line("mo::load_{}(s{}[{}], p{}, {}, {});", span % p_.width ? "within" : "near", w, v, window.access, text(at), number(span));
       }
     }
   }

@@ -51,6 +51,10 @@ template <int N, class S, class I> MO_FN void load_within(real (&to)[N], const S
 #pragma unroll
   for (int i = 0; i < N; i++) to[i] = constant(0.0f);
 }
+/// The same where the tensor ends with a whole vector, which stands for those beyond the tensor: nobody asks what is in these.
+template <int N, class S, class I> MO_FN void load_near(real (&to)[N], const S* from, I offset, I size) {
+  load_vector(to, from + (offset < size ? offset : size - static_cast<I>(N)));
+}
 template <int N, class S> MO_FN void store_vector(S* to, const real (&from)[N], int valid) {
   if (valid >= N) return store_vector(to, from);
 #pragma unroll

@@ -6,8 +6,11 @@
 #include <map>
 #include <set>
 
+#include <fmt/format.h>
+
 #include "mirage/support/round.h"
 #include "plan/region/region_kept.h"
+#include "plan/region/region_places.h"
 #include "plan/region/region_plans.h"
 #include "plan/region/region_windows.h"
 
@@ -63,7 +66,8 @@ double footprint(const RegionPlan& p, const Affine& a) {
   return n;
 }
 
-/// Rebuilds a plan in a new table of variables. `table` holds the new loops; image[v] is set for the old loops.
+}  // namespace
+
 void rebuild(RegionPlan& p, VarTable table, std::vector<Affine> image) {
   std::set<int> used;
   std::function<void(const Affine&)> mark = [&](const Affine& a) {
@@ -81,6 +85,8 @@ void rebuild(RegionPlan& p, VarTable table, std::vector<Affine> image) {
   for_each_affine(p, [&](Affine& a) { a = substitute(a, image); });
   p.vars = table.vars;
 }
+
+namespace {
 
 // ---- order and merging of loops
 
@@ -285,7 +291,7 @@ struct Vectorizer {
       for (const RegionInstr& i : body) {
         visit(i.then_body);
         visit(i.else_body);
-        if (i.kind != Kind::kLoad) continue;
+        if (i.kind != Kind::kLoad || i.window >= 0) continue;
         std::set<int> loops;
         loops_of(p, i.index, loops);
         const double times = loops.count(p.unrolled) > 0 ? places : 1;
@@ -302,6 +308,14 @@ struct Vectorizer {
       }
     };
     visit(p.passes[0].body);
+    for (const RegionWindow& w : p.windows)   // what several places share once
+      for (int64_t x = 0; x < p.vars[static_cast<size_t>(p.unrolled)].extent * w.vectors; x++) {
+        Affine at = w.first;
+        const int64_t step = at.coefficient(p.unrolled);
+        std::erase_if(at.terms, [&](const auto& t) { return t.first == p.unrolled; });
+        at.constant += x / w.vectors * step + x % w.vectors * p.width;
+        if (vectors.insert({w.access, at}).second) loads += std::max(1, bytes(w.access) / 16);
+      }
     for (const RegionStore& s : p.passes[0].stores)
       writes += s.vector ? static_cast<double>(std::max(1, bytes(s.access) / 16)) / p.width : 1.3;
     return loads / (p.width * places) + writes;
@@ -426,6 +440,16 @@ RegionLoadKind load_kind(const RegionPlan& p, const RegionInstr& i) {
 // scattered reads of one multiprocessor, in a microsecond (evoformer's bias [i, j, head] by rows: 2M elements 20.3 us, one pass or three)
 constexpr double kUsualOperations = 40, kThreadOperationsPerUs = 585, kScatteredPerUs = 760;
 
+// float32 operations whose time an element read from a window takes: it is unpacked, chosen by where the tensor ends, multiplied (H200: 3 x 3
+// of 3.6 million elements 6.2 us, 5 x 5 of 1.05 million 9.0, 7 x 7 of 0.6 million 8.6, 3 x 3 with a batch norm and its mean 13.2)
+constexpr double kWindowRead = 11;
+
+double window_reads(const std::vector<RegionInstr>& code) {
+  double n = 0;
+  for (const RegionInstr& i : code) n += (i.window >= 0) + window_reads(i.then_body) + window_reads(i.else_body);
+  return n;
+}
+
 Cost cost_of(const RegionContext& c, const RegionPlan& p, double flops_per_element) {
   RegionWork work = p.work;
   for (int k = 0; k < p.kept; k++) {
@@ -436,6 +460,12 @@ Cost cost_of(const RegionContext& c, const RegionPlan& p, double flops_per_eleme
   Cost cost = cost_of(c.target, p, bytes_of(c, p), flops_per_element * elements);
   // functions of one element wait for one another, and those of a thread's elements stand behind one another
   if (p.held > 0) cost.us += std::max(0.0, work.operations - kUsualOperations) * p.held * p.width / kThreadOperationsPerUs;
+  double reads = 0;
+  for (const RegionPass& pass : p.passes) reads += window_reads(pass.body);
+  const double share = static_cast<double>(std::min<int64_t>(p.blocks, c.target.num_sms)) / c.target.num_sms,
+               windows = c.target.launch_us + 0.8 + kWindowRead * reads * elements / (c.target.f32_flops_per_us * share);
+  if (reads > 0 && windows > cost.us)
+    cost.us = windows, cost.why = fmt::format("{:.1f} million elements of windows + launch", 1e-6 * reads * elements);
   cost.us += work.scattered * elements / (kScatteredPerUs * static_cast<double>(std::min<int64_t>(p.blocks, c.target.num_sms)));
   return cost;
 }
@@ -506,6 +536,33 @@ bool reads_scattered(const RegionPlan& p, int buffer) {
   return std::any_of(p.passes.begin(), p.passes.end(), [&](const RegionPass& pass) { return any(pass.body); });
 }
 
+/// Where windows are read: rows and columns apart, several rows to a thread, if vectors stay wide and threads many. `best`: what was chosen
+/// for p as it is.
+static void choose_places(const RegionContext& c, const RegionPlan& p, double flops_per_element, Chosen& best, RegionNumbers& numbers) {
+  constexpr int kLeastBytes = 8;   // of a vector
+  const auto wide = [](const RegionPlan& q) {
+    return q.lane_extent % q.width == 0 && std::all_of(q.windows.begin(), q.windows.end(), [&](const RegionWindow& w) {
+      return q.width * dtype_bytes(q.accesses[static_cast<size_t>(w.access)].dtype) >= kLeastBytes;
+    });
+  };
+  RegionPlan apart = p;
+  const bool splits = split_rows(apart);
+  if (splits) {
+    Chosen other = choose_width(c, apart, flops_per_element, nullptr);
+    if (other.plan.windows.empty() || !wide(other.plan)) return;   // rows of 14 do better as one line of places
+    best = std::move(other), numbers.split_rows = true;
+  }
+  if (!shares_rows(best.plan) || !wide(best.plan)) return;
+  for (int64_t rows : {4, 2}) {
+    RegionPlan own = apart;
+    if (!take_rows(own, rows)) continue;
+    Chosen other = choose_width(c, own, flops_per_element, nullptr);
+    if (other.plan.windows.empty() || !wide(other.plan) || other.plan.rows < int64_t{c.target.num_sms} * kUnrolledThreads) continue;
+    best = std::move(other), numbers.own_rows = static_cast<int>(rows);
+    return;
+  }
+}
+
 static std::optional<RegionPlanned> plan_anew(const RegionContext& c, const RegionGroup& group, int max_statements) {
   auto lowered = lower_region(c, group, max_statements);
   if (!lowered) return std::nullopt;
@@ -529,15 +586,21 @@ static std::optional<RegionPlanned> plan_anew(const RegionContext& c, const Regi
   if (const int loop = in_squares ? -1 : loop_of_places(p, c.target, given); loop >= 0) unroll(p, loop);
   const bool elementwise = p.shape == RegionPlan::Shape::kPointwise && p.outer.size() > 1 && p.unrolled < 0;
   if (given && given->by_rows && elementwise) p = by_rows(p);
+  if (given && ((given->split_rows && !split_rows(p)) || (given->own_rows > 0 && !take_rows(p, given->own_rows)))) return std::nullopt;
   if (p.chunk < 0 && !in_squares) find_kept(p, [&](const RegionInstr& i) { return load_kind(p, i); });
   auto [best, cost, score] = choose_width(c, p, lowered->flops_per_element, given);
   if (!given && elementwise && best.width == 1)
     if (Chosen rows = choose_width(c, by_rows(p), lowered->flops_per_element, nullptr); rows.plan.uneven && rows.score < score * 0.9)
       best = std::move(rows.plan), cost = std::move(rows.cost), numbers.by_rows = true;
+  if (!given && !best.windows.empty()) {
+    Chosen chosen{std::move(best), std::move(cost), score};
+    choose_places(c, p, lowered->flops_per_element, chosen, numbers);
+    best = std::move(chosen.plan), cost = std::move(chosen.cost);
+  }
   if (c.tape && !c.tape->replays) {
     numbers.width = best.width, numbers.threads = best.threads, numbers.team = best.team, numbers.columns = best.columns,
     numbers.cluster = best.cluster, numbers.held = best.held > 0, numbers.unpacked = best.unpacked, numbers.uneven = best.uneven,
-    numbers.staged = best.staged, numbers.kept = best.kept, numbers.unrolled = best.unrolled >= 0;
+    numbers.staged = best.staged, numbers.kept = best.kept, numbers.unrolled = best.unrolled >= 0 && numbers.own_rows == 0;
     c.tape->regions[key] = std::move(numbers);
   }
   return RegionPlanned{std::move(best), std::move(cost), std::move(lowered->nodes)};

@@ -42,6 +42,9 @@ class VarTable {
 /// Replaces every variable of a form by its image.
 Affine substitute(const Affine& a, const std::vector<Affine>& image);
 
+/// A plan in a new table of variables. `table` holds the new loops; image[v] is set for the old loops. In region.cc.
+void rebuild(RegionPlan&, VarTable table, std::vector<Affine> image);
+
 /// Strides of a tensor of shape `to` that is the reshape of one of shape `from` with `strides`; nullopt if no strides describe it.
 std::optional<Dims> reshape_strides(const Dims& from, const Dims& strides, const Dims& to);
 

@@ -78,7 +78,7 @@ struct Windows {
     elements += vectors * p.width;
   }
   void of(const std::pair<int, Terms>& key, const std::vector<RegionInstr*>& loads) {
-    constexpr int64_t kMostElements = 64, kMostApart = 96;   // in registers; of lanes that are apart
+    constexpr int64_t kMostElements = 96;   // in registers
     const int64_t step = Affine{0, key.second}.coefficient(p.lane);
     std::set<int64_t> taps;
     for (const RegionInstr* i : loads) taps.insert(i->index.constant);
@@ -90,7 +90,7 @@ struct Windows {
       const int64_t first = floor_to(*beside.begin(), p.width), last = floor_to(*beside.rbegin() + (p.width - 1) * step, p.width),
                     vectors = (last - first) / p.width + 1, reads = static_cast<int64_t>(beside.size()) * (step > 1 ? p.width : 1);
       if (std::none_of(beside.begin(), beside.end(), lies_across) || vectors * (step > 1 ? 2 : 1) > reads ||
-          elements + vectors * p.width > (step > 1 ? kMostApart : kMostElements))
+          elements + vectors * p.width > kMostElements)
         continue;
       add(key, loads, {*beside.begin(), *beside.rbegin()}, first, vectors);
     }
