@@ -442,7 +442,7 @@ constexpr double kUsualOperations = 40, kThreadOperationsPerUs = 585, kScattered
 
 // float32 operations whose time an element read from a window takes: it is unpacked, chosen by where the tensor ends, multiplied (H200: 3 x 3
 // of 3.6 million elements 6.2 us, 5 x 5 of 1.05 million 9.0, 7 x 7 of 0.6 million 8.6, 3 x 3 with a batch norm and its mean 13.2)
-constexpr double kWindowRead = 11;
+constexpr double kWindowRead = 9.5;
 
 double window_reads(const std::vector<RegionInstr>& code) {
   double n = 0;
@@ -463,7 +463,7 @@ Cost cost_of(const RegionContext& c, const RegionPlan& p, double flops_per_eleme
   double reads = 0;
   for (const RegionPass& pass : p.passes) reads += window_reads(pass.body);
   const double share = static_cast<double>(std::min<int64_t>(p.blocks, c.target.num_sms)) / c.target.num_sms,
-               windows = c.target.launch_us + 0.8 + kWindowRead * reads * elements / (c.target.f32_flops_per_us * share);
+               windows = c.target.launch_us + 0.8 + (kWindowRead * reads + flops_per_element) * elements / (c.target.f32_flops_per_us * share);
   if (reads > 0 && windows > cost.us)
     cost.us = windows, cost.why = fmt::format("{:.1f} million elements of windows + launch", 1e-6 * reads * elements);
   cost.us += work.scattered * elements / (kScatteredPerUs * static_cast<double>(std::min<int64_t>(p.blocks, c.target.num_sms)));
@@ -552,10 +552,10 @@ static void choose_places(const RegionContext& c, const RegionPlan& p, double fl
     if (other.plan.windows.empty() || !wide(other.plan)) return;   // rows of 14 do better as one line of places
     best = std::move(other), numbers.split_rows = true;
   }
-  if (!shares_rows(best.plan) || !wide(best.plan)) return;
+  if (!wide(best.plan)) return;
   for (int64_t rows : {4, 2}) {
     RegionPlan own = apart;
-    if (!take_rows(own, rows)) continue;
+    if (!shares_rows(best.plan, rows) || !take_rows(own, rows)) continue;
     Chosen other = choose_width(c, own, flops_per_element, nullptr);
     if (other.plan.windows.empty() || !wide(other.plan) || other.plan.rows < int64_t{c.target.num_sms} * kUnrolledThreads) continue;
     best = std::move(other), numbers.own_rows = static_cast<int>(rows);

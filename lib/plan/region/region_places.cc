@@ -71,14 +71,15 @@ bool take_rows(RegionPlan& p, int64_t rows) {
   return true;
 }
 
-bool shares_rows(const RegionPlan& p) {
+bool shares_rows(const RegionPlan& p, int64_t rows) {
   if (p.outer.size() < 2) return false;
-  const int rows = p.outer[p.outer.size() - 2];
+  const int loop = p.outer[p.outer.size() - 2];
   for (const RegionWindow& a : p.windows)
-    for (const RegionWindow& b : p.windows)
-      if (const int64_t step = a.first.coefficient(rows);
-          step != 0 && a.access == b.access && a.first.terms == b.first.terms && a.first.constant + step == b.first.constant)
-        return true;
+    for (const RegionWindow& b : p.windows) {
+      const int64_t step = a.first.coefficient(loop), apart = b.first.constant - a.first.constant;
+      if (a.access != b.access || a.first.terms != b.first.terms || step <= 0) continue;
+      if (apart % step == 0 && apart >= step && apart < rows * step) return true;
+    }
   return false;
 }
 

@@ -12,7 +12,7 @@ bool split_rows(RegionPlan&);
 /// not come in as many.
 bool take_rows(RegionPlan&, int64_t rows);
 
-/// Whether windows of neighbours along the loop ahead of the last read the same elements. For plans with a width.
-bool shares_rows(const RegionPlan&);
+/// Whether windows of some of so many neighbours along the loop ahead of the last read the same elements. For plans with a width.
+bool shares_rows(const RegionPlan&, int64_t rows);
 
 }  // namespace mirage
