@@ -45,7 +45,14 @@ bool rounded_by_readers(const Graph& g, const std::vector<std::vector<NodeId>>& 
   });
 }
 
-/// Whether v is made of constants and of copies of values of one 16-bit type. found: that type so far, kReal: none; left: nodes that may
+/// Whether what it makes is one of its operands, or the negative of one.
+bool chooses(const Node& n) {
+  const auto* map = std::get_if<Map>(&n.op);
+  return map && (map->fn == MapFn::kMax || map->fn == MapFn::kMin || map->fn == MapFn::kNeg || map->fn == MapFn::kAbs ||
+                 map->fn == MapFn::kRelu);
+}
+
+/// Whether v is made of constants and of copies of values of one 16-bit type, or of the larger or smaller ones of these. found: that type so far, kReal: none; left: nodes that may
 /// still be looked at.
 bool lies_in(const Graph& g, ValueId v, DType& found, int& left) {
   if (left-- <= 0) return false;
@@ -53,7 +60,7 @@ bool lies_in(const Graph& g, ValueId v, DType& found, int& left) {
   if (is16(t)) return found == DType::kReal || found == t ? (found = t, true) : false;
   const Node& n = g.def(v);
   if (std::get_if<Const>(&n.op)) return true;   // looked at once the type is known
-  if (!is_view(n.op) && !std::get_if<Repeat>(&n.op) && !std::get_if<Concat>(&n.op)) return false;
+  if (!is_view(n.op) && !std::get_if<Repeat>(&n.op) && !std::get_if<Concat>(&n.op) && !chooses(n)) return false;
   return std::all_of(n.operands.begin(), n.operands.end(), [&](ValueId o) { return lies_in(g, o, found, left); });
 }
 bool constants_lie_in(const Graph& g, ValueId v, DType t) {

@@ -221,11 +221,13 @@ template <class F> GateResult with_library(const std::vector<const EmulationCase
   return error.empty() ? result : GateResult{Kind::kNotRun, "not emulated: " + error};
 }
 
-/// The plan as a whole at reduced shapes.
+/// The plan as a whole at reduced shapes; with very many kernels at one of them, which has tails if any has.
 GateResult gate_whole(const Program& program, const Plan& plan, const Emulator& e, double most_flops = kMostFlops) {
   std::vector<EmulationCase> cases;
   std::string refusal, at;
-  for (bool tails : {false, true}) {
+  const bool is_long = plan.kernels.size() > kWholeKernels;
+  for (bool tails : {is_long, !is_long}) {
+    if (is_long && !cases.empty()) break;
     const Reduced r = reduce_plan(program, plan, e.target, tails);
     if (!r.plan) { refusal = "no reduced shape (" + r.refusal + ")"; continue; }
     if (const std::string why = too_large_to_emulate(*r.program, *r.plan, most_flops); !why.empty()) { refusal = why; continue; }
