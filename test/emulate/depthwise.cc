@@ -94,3 +94,37 @@ TEST_CASE("windows in kernels of rows, and what is padded is stored before it is
   CHECK(region(cases.kept.back().kernels[1]).windows.size() == 3);
   check_emulations(cases.all, cases.names, compiler, 1.0, false);
 }
+
+TEST_CASE("windows of passes that read none, and of sides that no row takes") {
+  const std::string compiler = find_host_compiler();
+  if (compiler.empty()) {
+    WARN("skipped: there is no host compiler");
+    return;
+  }
+  Built cases;
+  // a pass that only adds up what an earlier one kept declares no loop for windows
+  const std::string row = R"({"version": "1.0", "name": "row", "inputs": {"x": {"shape": [256, 4096], "dtype": "float32"}, )"
+                          R"("z": {"shape": [256, 4096], "dtype": "float32"}, "w": {"shape": [1, 1, 3], "dtype": "float32"}}, )"
+                          R"("outputs": {"y": {"shape": [256, 4096], "dtype": "float32"}}, "nodes": [)"
+                          R"({"op": "reshape", "inputs": ["x"], "output": "r", "attrs": {"shape": [256, 1, 4096]}}, )"
+                          R"({"op": "conv", "inputs": ["r", "w"], "output": "c", "attrs": {"padding": 1}}, )"
+                          R"({"op": "reshape", "inputs": ["c"], "output": "d", "attrs": {"shape": [256, 4096]}}, )"
+                          R"({"op": "add", "inputs": ["d", "z"], "output": "s"}, )"
+                          R"({"op": "softmax", "inputs": ["s"], "output": "y", "attrs": {"axis": -1}}]})";
+  const RegionPlan& p = cases.add_reduced("softmax", row);
+  CHECK(!p.windows.empty());
+  CHECK(p.kept > 0);
+  // an image of four rows, of which the second reads what the others have zeros for
+  cases.add_reduced("four rows",
+                    R"({"version": "1.0", "name": "rows", "inputs": {"x": {"shape": [64, 512, 4, 64], "dtype": "bfloat16"}, )"
+                    R"("b": {"shape": [64, 512, 2, 64], "dtype": "bfloat16"}, "w": {"shape": [512, 1, 3, 3], "dtype": "bfloat16"}, )"
+                    R"("v": {"shape": [512, 1, 1, 3], "dtype": "bfloat16"}}, "outputs": {"y": {"shape": [64, 512, 4, 64], )"
+                    R"("dtype": "bfloat16"}}, "nodes": [)"
+                    R"({"op": "conv", "inputs": ["x", "w"], "output": "c", "attrs": {"padding": 1, "groups": 512}}, )"
+                    R"({"op": "repeat", "inputs": ["b"], "output": "b2", "attrs": {"axis": 2, "count": 2}}, )"
+                    R"({"op": "slice", "inputs": ["b2"], "output": "b3", "attrs": {"axis": 2, "start": 0, "stop": 3}}, )"
+                    R"({"op": "pad", "inputs": ["b3"], "output": "b4", "attrs": {"before": [0, 0, 1, 0], "after": [0, 0, 0, 0]}}, )"
+                    R"({"op": "conv", "inputs": ["b4", "v"], "output": "d", "attrs": {"padding": [0, 1], "groups": 512}}, )"
+                    R"({"op": "add", "inputs": ["c", "d"], "output": "y"}]})");
+  check_emulations(cases.all, cases.names, compiler, 1.0, false);
+}

@@ -84,7 +84,7 @@ struct RegionKept {
 struct RegionAccess { int buffer = -1; DType dtype = DType::kF32; bool written = false; bool tf32 = false; int64_t span = 0; };
 
 /// Neighbouring vectors of a tensor that several of a thread's loads read parts of: loaded once, as far as the tensor goes.
-struct RegionWindow { int access = -1; Affine first; int vectors = 0, pass = 0; };
+struct RegionWindow { int access = -1; Affine first; int vectors = 0; };
 
 struct RegionPlan {
   enum class Shape : uint8_t {

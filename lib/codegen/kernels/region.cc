@@ -458,7 +458,7 @@ class RegionEmitter {
                      blocks()));
     outer_vars(used);
     if (p_.unrolled < 0) {
-      load_windows(0);
+      load_windows(passes_[0]);
       body(passes_[0].body, passes_[0].stores, {}, false);
     }
     constexpr int64_t kResults = 64;   // in registers, all read before the first is written: behind a write everything is read again
@@ -484,7 +484,7 @@ class RegionEmitter {
     for (int64_t x = begin; x < end; x++)
       for (size_t s = 0; s < pass.stores.size(); s++) line("mo::real y{}_{}[{}];", s, x, p_.width);
     each([&](const std::set<int>& used) {
-      load_windows(0);   // which may lie elsewhere for each value; those that do not are read once all the same
+      load_windows(pass);   // which may lie elsewhere for each value; those that do not are read once all the same
       vector_loads(pass.body, "");
       open_lanes(used);
       statements(pass.body);
@@ -513,10 +513,19 @@ class RegionEmitter {
     const std::string at = fmt::format("i{}{} + {}", p_.lane, step == 1 ? "" : " * " + number(step), number(i.place));
     return fmt::format("s{0}[({1}) / {2}][({1}) % {2}]", i.window, at, p_.width);
   }
-  void load_windows(int pass) {
-    for (size_t w = 0; w < p_.windows.size(); w++) {
-      const RegionWindow& window = p_.windows[w];
-      if (window.pass != pass) continue;
+  /// The windows that code reads.
+  void windows_of(const std::vector<RegionInstr>& code, std::set<int>& out) const {
+    for (const RegionInstr& i : code) {
+      if (i.window >= 0) out.insert(i.window);
+      if (const auto* side = i.kind == Kind::kBranch ? decided(i) : nullptr) windows_of(*side, out);
+      else windows_of(i.then_body, out), windows_of(i.else_body, out);
+    }
+  }
+  void load_windows(const RegionPass& pass) {
+    std::set<int> windows;
+    windows_of(pass.body, windows);
+    for (int w : windows) {
+      const RegionWindow& window = p_.windows[static_cast<size_t>(w)];
       line("mo::real s{}[{}][{}];", w, window.vectors, p_.width);
       for (int v = 0; v < window.vectors; v++) {
         Affine at = window.first;
@@ -706,7 +715,7 @@ class RegionEmitter {
       }
       if (!pass.body.empty() || !pass.stores.empty() || !pass.reduces.empty()) {
         open_inner(pass, "Team::lane()", p_.team);
-        load_windows(static_cast<int>(&pass - passes_.data()));
+        load_windows(pass);
         body(pass.body, pass.stores, pass.reduces, false);
         close();
         at_edges_ = p_.uneven;

@@ -75,21 +75,27 @@ class Runs {
       bytes = std::max(bytes, emulation_bytes(c.program, c.plan));
       flops = std::max(flops, flops_of(c.plan));
     }
-    // beside each other where there is room for them, and where sharing a core makes none of them too slow
-    threads_ = flops > kFewFlops ? 1 : static_cast<int>(std::clamp(kMostBytes / bytes, 1.0, static_cast<double>(jobs)));
+    // beside each other where there is room for them (also beside those of another point of a family), and where sharing a core makes none of
+    // them too slow
+    const int gates = ++running();
+    threads_ = flops > kFewFlops ? 1 : static_cast<int>(std::clamp(kMostBytes / bytes, 1.0, std::max(1.0, static_cast<double>(jobs) / gates)));
   }
+  ~Runs() { --running(); }
+  Runs(const Runs&) = delete;
+  Runs& operator=(const Runs&) = delete;
+
   /// nullopt: all are right. Else what the first of these says that is not, in their order.
   std::optional<Verdict> run(const std::vector<Run>& runs) {
     std::vector<std::optional<EmulationOutcome>> outcomes(runs.size());
-    std::atomic<bool> is_over = false;
-    parallel_for(threads_, static_cast<int64_t>(runs.size()), [&](int64_t i) {
-      const Run& r = runs[static_cast<size_t>(i)];
-      if (is_over) return;   // an earlier one is not right
-      auto& o = outcomes[static_cast<size_t>(i)];
-      o = run_emulation(cases_[r.of], library_, r.mode, r.seed, options_);
-      if (!o->ok) is_over = true;
+    std::atomic<size_t> failed = runs.size();   // the first of those that are not right so far
+    parallel_for(threads_, static_cast<int64_t>(runs.size()), [&](int64_t n) {
+      const auto i = static_cast<size_t>(n);
+      if (i > failed) return;
+      outcomes[i] = run_emulation(cases_[runs[i].of], library_, runs[i].mode, runs[i].seed, options_);
+      if (outcomes[i]->ok) return;
+      for (size_t known = failed; i < known && !failed.compare_exchange_weak(known, i);) {}
     });
-    for (size_t i = 0; i < runs.size() && outcomes[i]; i++) {
+    for (size_t i = 0; i < runs.size(); i++) {   // all ahead of the first that is not right have run
       if (!outcomes[i]->ok) return verdict(runs[i], *outcomes[i]);
       note(runs[i], *outcomes[i]);
     }
@@ -100,6 +106,10 @@ class Runs {
   int64_t left_out() const { return left_out_; }
 
  private:
+  static std::atomic<int>& running() {
+    static std::atomic<int> gates = 0;
+    return gates;
+  }
   void note(const Run& r, const EmulationOutcome& o) {
     if (r.mode != EmulationMode::kField) {
       if (o.compared > 0) judged_.insert(r.of);

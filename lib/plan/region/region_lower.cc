@@ -400,7 +400,8 @@ class Lowering {
     const int64_t low = table_.min_of(place), high = table_.max_of(place);
     if (high < 0 || low >= s.extent) return zero();
     const auto below = [&] { return high < s.extent ? read() : branch(place, s.extent, read, zero); };
-    return low >= 0 ? below() : branch(place, 0, zero, below);
+    // numbers of kernels have no sign
+    return low >= 0 ? below() : branch(place + affine(-low), -low, zero, below);
   }
 
   /// One of two values: the first where index < bound.

@@ -60,7 +60,6 @@ namespace {
 /// The windows of one pass.
 struct Windows {
   RegionPlan& p;
-  int pass;
   int64_t elements = 0;   // in registers
 
   /// The vectors from `first` on as a window, which these loads read whose constants are in `taps` (the first and the last of them).
@@ -74,7 +73,7 @@ struct Windows {
     }
     Affine at{first, key.second};
     std::erase_if(at.terms, [&](const auto& t) { return t.first == p.lane; });
-    p.windows.push_back({key.first, std::move(at), static_cast<int>(vectors), pass});
+    p.windows.push_back({key.first, std::move(at), static_cast<int>(vectors)});
     elements += vectors * p.width;
   }
   void of(const std::pair<int, Terms>& key, const std::vector<RegionInstr*>& loads) {
@@ -102,10 +101,10 @@ struct Windows {
 void find_windows(RegionPlan& p, const VarTable& table) {
   p.windows.clear();
   if (p.shape == RegionPlan::Shape::kColumn || p.lane < 0 || p.width == 1) return;
-  for (size_t pass = 0; pass < p.passes.size(); pass++) {
+  for (RegionPass& pass : p.passes) {
     Groups groups(p, table);
-    groups.collect(p.passes[pass].body);
-    Windows windows{p, static_cast<int>(pass)};
+    groups.collect(pass.body);
+    Windows windows{p};
     for (const auto& [key, loads] : groups.found) windows.of(key, loads);
   }
 }
