@@ -88,7 +88,8 @@ TEST_CASE("windows in kernels of rows, and what is padded is stored before it is
   // a function that takes long ahead of the window: once per element, not once per tap or for the zeros around them
   const std::string text = conv(c, R"({"op": "relu", "inputs": ["c"], "output": "y"})");
   std::string silu = text;
-  silu.replace(silu.find(R"({"op": "conv", "inputs": ["x")"), 29, R"({"op": "silu", "inputs": ["x"], "output": "h"}, {"op": "conv", "inputs": ["h")");
+  silu.replace(silu.find(R"({"op": "conv", "inputs": ["x")"), 29,
+               R"({"op": "silu", "inputs": ["x"], "output": "h"}, {"op": "conv", "inputs": ["h")");
   const RegionPlan& first = cases.add_reduced("silu", silu, 2);
   CHECK(first.rows * first.width == int64_t{8} * 576 * 28 * 28);
   CHECK(region(cases.kept.back().kernels[1]).windows.size() == 3);

@@ -311,8 +311,8 @@ class RegionEmitter {
     std::erase_if(pass.body, hoisted);
   }
 
-  /// The test of a branch. Lanes that stand on one side wherever their vector lies say so: their number is known to the compiler, the range of
-  /// the vector's is not.
+  /// The test of a branch. Lanes that stand on one side wherever their vector lies say so: their number is known to the compiler, the range
+  /// of the vector's is not.
   std::string condition(const RegionInstr& i) const {
     std::string test = fmt::format("{} < {}", text(i.index), number(i.bound));
     const int64_t step = p_.lane < 0 || at_edges_ ? 0 : i.index.coefficient(p_.lane);

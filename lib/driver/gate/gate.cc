@@ -75,10 +75,10 @@ class Runs {
       bytes = std::max(bytes, emulation_bytes(c.program, c.plan));
       flops = std::max(flops, flops_of(c.plan));
     }
-    // beside each other where there is room for them (also beside those of another point of a family), and where sharing a core makes none of
-    // them too slow
-    const int gates = ++running();
-    threads_ = flops > kFewFlops ? 1 : static_cast<int>(std::clamp(kMostBytes / bytes, 1.0, std::max(1.0, static_cast<double>(jobs) / gates)));
+    // beside each other where there is room for them (also beside those of another point of a family), and where sharing a core makes none
+    // of them too slow
+    const double own = std::max(1.0, static_cast<double>(jobs) / ++running());
+    threads_ = flops > kFewFlops ? 1 : static_cast<int>(std::clamp(kMostBytes / bytes, 1.0, own));
   }
   ~Runs() { --running(); }
   Runs(const Runs&) = delete;
@@ -255,8 +255,9 @@ GateResult gate_whole(const Program& program, const Plan& plan, const Emulator& 
   }
   std::vector<const EmulationCase*> all;
   for (const EmulationCase& c : cases) all.push_back(&c);
-  return with_library(all, e,
-                      [&](const std::string& library, bool& loaded) { return run_all(cases, library, at, e.seed, kSeeds, e.jobs, loaded); });
+  return with_library(all, e, [&](const std::string& library, bool& loaded) {
+    return run_all(cases, library, at, e.seed, kSeeds, e.jobs, loaded);
+  });
 }
 
 /// A part at its reduced shapes.

@@ -14,8 +14,8 @@ struct GateResult {
   bool earlier = false; ///< it passed in an earlier run, of which the cache knows
 };
 
-/// `compiler`: find_host_compiler(). Libraries are kept in emulation_cache() by the hash of their text. `jobs`: threads; the result does not
-/// depend on it.
+/// `compiler`: find_host_compiler(). Libraries are kept in emulation_cache() by the hash of their text. `jobs`: threads; the result does
+/// not depend on it.
 GateResult emulation_gate(const Program&, const Plan&, const Target&, const std::string& compiler, uint64_t seed, int jobs = 1);
 
 /// Why a shape is not emulated as it is: not reduced, or with dimensions that keep their extents, it may be any size. Empty: it is.

@@ -192,6 +192,13 @@ double chain_us(const BlockPlan& p, double chain, double loop, double per_sm, do
   return t_chain;
 }
 
+/// Partial results are written, then read once.
+double parts_bytes(const BlockPlan& p) {
+  double bytes = 0;
+  for (const SmemTile& tile : p.tiles) if (tile.kind == SmemTile::Kind::kParts) bytes += 2.0 * static_cast<double>(tile.bytes);
+  return bytes;
+}
+
 }  // namespace
 
 Cost estimate(BlockPlan& p, const Target& target) {
@@ -207,10 +214,7 @@ Cost estimate(BlockPlan& p, const Target& target) {
   const Traffic t = traffic_of(p, blocks, loop);
   const Work w = work_of(p, loop);
   const double t_steps = steps_us(p, loop);
-  double parts_bytes = 0;   // partial results are written, then read once
-  for (const SmemTile& tile : p.tiles) if (tile.kind == SmemTile::Kind::kParts) parts_bytes += 2.0 * static_cast<double>(tile.bytes);
-  int barriers = 0;
-  for (const Step& s : p.steps) barriers += s.barrier_before;
+  const auto barriers = static_cast<int>(std::count_if(p.steps.begin(), p.steps.end(), [](const Step& s) { return s.barrier_before; }));
   // One SM works on its resident blocks together.
   const double per_sm = blocks / active_sms;   // blocks that one SM runs in all
   const double in_flight = t.ring * std::min(per_sm, static_cast<double>(p.blocks_per_sm));
@@ -231,7 +235,7 @@ Cost estimate(BlockPlan& p, const Target& target) {
   const double t_shared = w.shared * per_sm / target.shared_bytes_per_us;
   const double t_elements = w.elements * per_sm / target.element_ops_per_us;
   const double t_serial = (w.serial_elements * kElementLatencyUs + t.slow_elements * kSlowLoadUs) * waves / p.threads +
-                          parts_bytes / target.shared_bytes_per_us * waves +
+                          parts_bytes(p) / target.shared_bytes_per_us * waves +
                           std::max(0.0, w.stored * per_sm - kUsualElements) * w.operations * kOperationUs;
   const double t_iterations =
       chain_us(p, w.chain, loop, per_sm, waves) + loop / p.loop_warps * (kIterationUs + target.barrier_us * barriers) * waves;

@@ -440,8 +440,8 @@ RegionLoadKind load_kind(const RegionPlan& p, const RegionInstr& i) {
 // scattered reads of one multiprocessor, in a microsecond (evoformer's bias [i, j, head] by rows: 2M elements 20.3 us, one pass or three)
 constexpr double kUsualOperations = 40, kThreadOperationsPerUs = 585, kScatteredPerUs = 760;
 
-// float32 operations whose time an element read from a window takes: it is unpacked, chosen by where the tensor ends, multiplied (H200: 3 x 3
-// of 3.6 million elements 6.2 us, 5 x 5 of 1.05 million 9.0, 7 x 7 of 0.6 million 8.6, 3 x 3 with a batch norm and its mean 13.2)
+// float32 operations whose time an element read from a window takes: it is unpacked, chosen by where the tensor ends, multiplied (H200: 3 x
+// 3 of 3.6 million elements 6.2 us, 5 x 5 of 1.05 million 9.0, 7 x 7 of 0.6 million 8.6, 3 x 3 with a batch norm and its mean 13.2)
 constexpr double kWindowRead = 9.5;
 
 double window_reads(const std::vector<RegionInstr>& code) {
@@ -462,8 +462,8 @@ Cost cost_of(const RegionContext& c, const RegionPlan& p, double flops_per_eleme
   if (p.held > 0) cost.us += std::max(0.0, work.operations - kUsualOperations) * p.held * p.width / kThreadOperationsPerUs;
   double reads = 0;
   for (const RegionPass& pass : p.passes) reads += window_reads(pass.body);
-  const double share = static_cast<double>(std::min<int64_t>(p.blocks, c.target.num_sms)) / c.target.num_sms,
-               windows = c.target.launch_us + 0.8 + (kWindowRead * reads + flops_per_element) * elements / (c.target.f32_flops_per_us * share);
+  const double rate = c.target.f32_flops_per_us * static_cast<double>(std::min<int64_t>(p.blocks, c.target.num_sms)) / c.target.num_sms,
+               windows = c.target.launch_us + 0.8 + (kWindowRead * reads + flops_per_element) * elements / rate;
   if (reads > 0 && windows > cost.us)
     cost.us = windows, cost.why = fmt::format("{:.1f} million elements of windows + launch", 1e-6 * reads * elements);
   cost.us += work.scattered * elements / (kScatteredPerUs * static_cast<double>(std::min<int64_t>(p.blocks, c.target.num_sms)));

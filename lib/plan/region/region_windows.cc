@@ -1,7 +1,7 @@
 // Windows of a thread's vector: where its elements read neighbours of each other (pools, convolutions of one channel, differences), or each
 // some of its own that lie beside the next one's (a channel's taps, channels last), the vectors that hold all of them are loaded once,
-// instead of one element at a time for each tap and lane. The vectors are read whatever the branches say, as far as the tensor goes: so only
-// what stands against constants (padding) is taken, not what stands against other reads.
+// instead of one element at a time for each tap and lane. The vectors are read whatever the branches say, as far as the tensor goes: so
+// only what stands against constants (padding) is taken, not what stands against other reads.
 #include "plan/region/region_windows.h"
 
 #include <algorithm>
