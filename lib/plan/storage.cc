@@ -52,8 +52,8 @@ bool chooses(const Node& n) {
                  map->fn == MapFn::kRelu);
 }
 
-/// Whether v is made of constants and of copies of values of one 16-bit type, or of the larger or smaller ones of these. found: that type so
-/// far, kReal: none; left: nodes that may still be looked at.
+/// Whether v is made of constants and of copies of values of one 16-bit type, or of the larger or smaller ones of these. found: that type
+/// so far, kReal: none; left: nodes that may still be looked at.
 bool lies_in(const Graph& g, ValueId v, DType& found, int& left) {
   if (left-- <= 0) return false;
   const DType t = g.type(v).dtype;
