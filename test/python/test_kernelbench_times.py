@@ -51,7 +51,9 @@ def stubbed(folder, name):
     path = folder / f"{name}.py"
     text = path.read_text(encoding="utf-8")
     stub.build(str(folder), name, text.count("    _Tensor("), 64, re.search(r"spec id (\w+)", text).group(1))
-    text = text.replace("_torch.empty_strided(t.shape, t.strides,", "_torch.zeros(t.shape,")  # its results are zeros
+    for made in ("_torch.empty_strided(t.shape, t.strides, dtype=t.dtype, device=device)", "_empty_strided(t.shape, t.strides, t.dtype)"):
+        assert made in text
+        text = text.replace(made, "_torch.zeros(t.shape, dtype=t.dtype)")  # its results are zeros
     path.write_text(stub.on_cpu(text), encoding="utf-8")
 
 
