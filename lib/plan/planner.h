@@ -170,9 +170,18 @@ class Planner {
   /// there, where that is cheaper than a kernel that moves them (runs.cc).
   void place_runs();
   /// A value that is given another view, so that item i, which only moves it, is left out; and the calls that store or read it so.
-  struct Unmoved { ValueId value; View view; std::vector<NodeId> calls; };
+  /// laid: strides that the item's value has then, if others than before.
+  struct Unmoved { ValueId value; View view; std::vector<NodeId> calls; std::optional<Dims> laid = std::nullopt; };
+  bool is_copy(ValueId v) const;   ///< a cast to the type that the operand has
   std::optional<Unmoved> stored_runs(size_t i) const;    ///< a call's result goes to an output in runs
-  std::optional<Unmoved> made_as_read(size_t i) const;   ///< a call's result takes the place of the value that it is moved to
+  /// A call's result takes the place of the value that it is moved to; across: with that one's last two dimensions the other way round.
+  std::optional<Unmoved> made_as_read(size_t i, bool across) const;
+  std::optional<Unmoved> made_as_read(size_t i);         ///< the cheaper of the two, or the model's
+  /// Predicted microseconds of the calls, and with the values lying so.
+  double cost_of_calls(const std::vector<NodeId>& calls) const;
+  double cost_with(size_t i, const Unmoved&);
+  /// Strides of a value that calls alone read with its last two dimensions the other way round, if lines may lie so.
+  std::optional<Dims> other_lines(ValueId moved) const;
   std::optional<Unmoved> read_runs(size_t i) const;      ///< calls read what lies elsewhere in runs
   /// Gives the value its view if the calls are no slower with it than without it and item i, or the model has it so.
   bool takes(size_t i, const Unmoved&);

@@ -199,7 +199,10 @@ class Models {
               t.held_tiles = n_.held;
               t.passing = n_.passing;
               if ((overlaid && !large) || turned != (t.turned > 0) || (n_.held && (!large || overlaid || turned))) continue;
-              give(t);
+              for (const bool narrow : {false, true}) {
+                t.narrow = narrow;
+                give(t);
+              }
             }
       }
   }

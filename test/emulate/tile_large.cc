@@ -199,3 +199,82 @@ TEST_CASE("blocks that stay for several tiles, and rows across the reduction, ar
   }
   check_all(cases, names, compiler);
 }
+
+namespace {
+
+/// y = (x w + b) g and z = relu(x w) transposed, with b of columns and g of rows, as one call.
+struct TwoWays { int batch, m, k, n; const char* dtype; };
+
+std::string two_ways_spec(const TwoWays& p) {
+  const std::string lead = p.batch > 1 ? fmt::format("{}, ", p.batch) : "", last = p.batch > 1 ? "0, 2, 1" : "1, 0";
+  return fmt::format(
+      R"({{"version": "1.0", "name": "tile", "inputs": {{{}, {}, {}, {}}}, "outputs": {{"y": {{"dtype": "{}"}}, "z": {{"dtype": "{}"}}}}, )"
+      R"("nodes": [{{"op": "matmul", "inputs": ["x", "w"], "output": "s"}}, {{"op": "add", "inputs": ["s", "b"], "output": "t"}}, )"
+      R"({{"op": "mul", "inputs": ["t", "g"], "output": "y"}}, {{"op": "relu", "inputs": ["s"], "output": "u"}}, )"
+      R"({{"op": "transpose", "inputs": ["u"], "output": "z", "attrs": {{"perm": [{}]}}}}]}})",
+      tensor("x", fmt::format("{}{}, {}", lead, p.m, p.k), p.dtype), tensor("w", fmt::format("{}{}, {}", lead, p.k, p.n), p.dtype),
+      tensor("b", std::to_string(p.n), p.dtype), tensor("g", fmt::format("{}, 1", p.m), p.dtype), p.dtype, p.dtype, last);
+}
+
+Graph two_ways(const TwoWays& p, const Program& program) {
+  const DType t = program.inputs[0].type.dtype;
+  const bool batch = p.batch > 1;
+  const auto tiles = [](int extent) { return (extent + 15) / 16; };
+  const auto type = [&](int rows, int columns) { return Type{t, batch ? Dims{1, rows, columns} : Dims{rows, columns}}; };
+  const int8_t r = batch ? 1 : 0, c = batch ? 2 : 1, z = batch ? 0 : -1;
+  Builder b(Level::kBlock, {{tiles(p.n), tiles(p.m), p.batch}, tiles(p.k)}), top(Level::kKernel);
+  const ValueId x = b.add_input(0, type(16, 16), {{-1, r, z}, c}), w = b.add_input(1, type(16, 16), {{c, -1, z}, r}),
+                bias = b.add_input(2, {t, {16}}, {{0, -1, -1}, -1}), gain = b.add_input(3, {t, {16, 1}}, {{-1, 0, -1}, -1});
+  const ValueId sum = b.add(Accum{}, {b.add(MatMul{}, {x, w})});
+  b.add_output(0, b.map(MapFn::kMul, {b.map(MapFn::kAdd, {sum, bias}), gain}), t, {{c, r, z}, -1});
+  b.add_output(1, b.map(MapFn::kRelu, {sum}), t, {{c, r, z}, -1});
+  std::vector<ValueId> operands;
+  for (size_t i = 0; i < program.inputs.size(); i++) operands.push_back(top.add_input(static_cast<int>(i), program.inputs[i].type));
+  const ValueId y = top.add(Call{std::make_shared<const Graph>(std::move(b).finish())}, operands);
+  top.add_output(0, y, t);
+  top.add_output(1, top.add(batch ? Transpose{{0, 2, 1}} : Transpose{{1, 0}}, {y + 1}), t);
+  return std::move(top).finish();
+}
+
+struct ByColumns { TwoWays product; TileChoice choice; const char* what; };
+
+std::vector<ByColumns> by_columns_cases() {
+  std::vector<ByColumns> out;
+  TileChoice c;
+  c.large = true, c.cluster = 1, c.row_groups = 1, c.group_rows = 96, c.stages = 3;
+  out.push_back({{1, 152, 200, 200, "bfloat16"}, c, "96 rows of 152, a column block of 8"});
+  c.row_groups = 2, c.group_rows = 80;
+  out.push_back({{3, 152, 200, 168, "float16"}, c, "ten row tiles of a warpgroup, a batch"});
+  c.row_groups = 1, c.cluster = 4, c.stages = 2;
+  out.push_back({{1, 248, 456, 264, "float16"}, c, "ten row tiles that four blocks finish"});
+  c.cluster = 1, c.row_groups = 2, c.group_rows = 64, c.held_tiles = 8, c.stages = 3;
+  out.push_back({{1, 456, 72, 520, "bfloat16"}, c, "blocks that stay, 64 rows leave at once"});
+  c.row_groups = 1, c.column_groups = 2, c.group_rows = 128, c.held_tiles = 16;
+  out.push_back({{2, 264, 136, 392, "float16"}, c, "blocks that stay, 128 rows leave as two boxes, a batch"});
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("results that lie along rows, beside others along columns, are right on the CPU") {
+  const std::string compiler = find_host_compiler();
+  if (compiler.empty()) { WARN("skipped: there is no host compiler"); return; }
+  const Target target = *find_target("sm_90a");
+  std::vector<EmulationCase> cases;
+  std::vector<std::string> names;
+  for (const ByColumns& s : by_columns_cases()) {
+    INFO(s.what);
+    const Program p = program_of(two_ways_spec(s.product), s.what);
+    Planned planned = make_plan(p, two_ways(s.product, p), target);
+    REQUIRE(planned.plan);
+    REQUIRE(planned.plan->kernels.size() == 1);
+    KernelPlan& k = planned.plan->kernels[0];
+    REQUIRE(divide(k, s.choice, target, contract_rule(p), false));
+    const TilePlan& t = *std::get<std::shared_ptr<const TilePlan>>(k.body);
+    CHECK_FALSE(staged_by_columns(t, t.body.outputs()[0]));
+    CHECK(staged_by_columns(t, t.body.outputs()[1]));
+    cases.push_back(case_of(p, *planned.plan, target, fmt::format("c{}_", cases.size())));
+    names.push_back(s.what);
+  }
+  check_all(cases, names, compiler);
+}

@@ -100,6 +100,7 @@ struct StreamShape {
   std::vector<StreamStatistic> early;
   std::vector<StreamProduct> products;
   std::vector<StreamSum> sums;
+  bool narrow = false;                           ///< the operand with fewer columns is the weight
   /// Whether weights come without tensor copies: all that have columns, or none.
   bool uneven() const { return std::any_of(weights.begin(), weights.end(), [](const StreamWeight& w) { return w.uneven; }); }
 };

@@ -582,8 +582,9 @@ class TileEmitter : public StreamText {
   }
 
   // ---- the tail
-  std::string item_place() const {
-    return "const int m = first_row + team * kGroupRows + (rank * kTail + t) * 8 + lane % 4 * 2, c = column + (warp & 3) * 16 + lane / 4;";
+  std::string item_place(const char* t = "t") const {
+    return fmt::format(
+        "const int m = first_row + team * kGroupRows + (rank * kTail + {}) * 8 + lane % 4 * 2, c = column + (warp & 3) * 16 + lane / 4;", t);
   }
   std::string sum_item(size_t i) const override {
     if (p_.cluster == 1) return fmt::format("total{}.item(t)", i);
@@ -593,6 +594,11 @@ class TileEmitter : public StreamText {
   std::string statistic_row() const override { return "m - first_row"; }
   std::string padded_rows() const override { return "kBlockRows"; }
   void store_result(NodeId output, const std::string& text) override {
+    if (staged_by_columns(p_, output)) {
+      line("stage_item_{}<{}>(staged{}, {}, {});", stays() ? "in_boxes" : "by_columns", cuda_type(result(output)), output,
+           stays() ? "t - t0" : "t", text);
+      return;
+    }
     if (staged_at(p_, output) >= 0) {
       line("stage_item<{}>(staged{}, {} * 8, {});", cuda_type(result(output)), output, stays() ? "(t - t0)" : "t", text);
       return;
@@ -605,22 +611,61 @@ class TileEmitter : public StreamText {
          result_pointer(output), rs, column_place(a, 1, "(c - lane / 4)"), rs, text);
   }
   bool loads_late() const override { return p_.large; }
+  /// What item (m, c) of the tail reads of n from device memory.
+  std::string tail_load(NodeId n) const {
+    const int64_t rs = stride(n, Axis::kRow), cs = stride(n, Axis::kCol);
+    if (shape(value(n)) == Shape::kRows) return fmt::format("load_two({} + m * int64_t({}), {}, 1, kM - m)", pointer(n), rs, rs);
+    if (reads_lines(p_, n))
+      return fmt::format(
+          "load_item_lines({} + (m - lane % 4 * 2) * int64_t({}) + (c - lane / 4), {}, kM - m + lane % 4 * 2, kN - c + lane / 4)", pointer(n),
+          rs, rs);
+    return fmt::format("load_item({} + m * int64_t({}) + c * int64_t({}), {}, {}, kM - m, kN - c)", pointer(n), rs, cs, rs, cs);
+  }
+  /// Inputs that each item of the tail reads from device memory.
+  std::vector<NodeId> read_late() const {
+    std::vector<NodeId> out;
+    for (NodeId n : tail_leaves())
+      if (staged_at(p_, n) < 0 && (shape(value(n)) == Shape::kBoth || shape(value(n)) == Shape::kRows)) out.push_back(n);
+    return out;
+  }
+  /// Items whose operands are asked for at once, ahead of the first one's result: none waits behind another's store. As many as registers
+  /// beside the sums hold.
+  int asked_at_once() const {
+    constexpr int kOthers = 48, kMost = 8;
+    int words = 0;
+    for (NodeId n : read_late()) words += shape(value(n)) == Shape::kBoth ? 4 : 2;
+    if (!words) return 1;
+    const int launched = std::min(248, 65536 / static_cast<int>(round_up(p_.threads() * p_.blocks_per_sm, 128)) / 8 * 8);
+    int room = (p_.grown > 0 ? p_.grown : launched) - kOthers;
+    for (size_t c = 0; c < p_.contractions.size(); c++) if (!tile_rank(p_, c)) room -= p_.group_rows / 2;
+    return std::clamp(room / words, 1, std::min(kMost, stays() ? p_.held_tiles : p_.tail_tiles()));
+  }
   void late_loads() {
-    for (NodeId n : tail_leaves()) {
-      const Shape x = shape(value(n));
-      const int64_t rs = stride(n, Axis::kRow), cs = stride(n, Axis::kCol);
-      if (staged_at(p_, n) >= 0)
-        line("const Pack<4> e{} = staged_item<{}>(staged{}, {} * 8);", n, cuda_type(access(n).dtype), n, stays() ? "(t - t0)" : "t");
-      else if (x == Shape::kBoth && reads_lines(p_, n))
-        line(
-            "const Pack<4> e{} = load_item_lines({} + (m - lane % 4 * 2) * int64_t({}) + (c - lane / 4), {}, kM - m + lane % 4 * 2, kN - c "
-            "+ lane / 4);",
-            n, pointer(n), rs, rs);
-      else if (x == Shape::kBoth)
-        line("const Pack<4> e{} = load_item({} + m * int64_t({}) + c * int64_t({}), {}, {}, kM - m, kN - c);", n, pointer(n), rs, cs, rs,
-             cs);
-      else if (x == Shape::kRows) line("const Pack<2> e{} = load_two({} + m * int64_t({}), {}, 1, kM - m);", n, pointer(n), rs, rs);
+    const int ahead = asked_at_once();
+    const std::string t = stays() ? "(t - t0)" : "t";
+    if (ahead > 1) {
+      open("if ({} % {} == 0) {{   // ahead of stores, which they would wait for", t, ahead);
+      line("#pragma unroll");
+      open("for (int a = 0; a < {}; a++) {{", ahead);
+      line("{}", item_place("(t + a)"));
+      for (NodeId n : read_late()) line("ahead{}[a] = {};", n, tail_load(n));
+      line("(void)c;");
+      close();
+      close();
     }
+    for (NodeId n : tail_leaves()) {
+      if (staged_at(p_, n) >= 0)
+        line("const Pack<4> e{} = staged_item<{}>(staged{}, {} * 8);", n, cuda_type(access(n).dtype), n, t);
+    }
+    for (NodeId n : read_late()) {
+      const int words = shape(value(n)) == Shape::kBoth ? 4 : 2;
+      if (ahead > 1) line("const Pack<{}> e{} = ahead{}[{} % {}];", words, n, n, t, ahead);
+      else line("const Pack<{}> e{} = {};", words, n, tail_load(n));
+    }
+  }
+  void declare_ahead() {
+    if (const int ahead = asked_at_once(); ahead > 1)
+      for (NodeId n : read_late()) line("Pack<{}> ahead{}[{}];", shape(value(n)) == Shape::kBoth ? 4 : 2, n, ahead);
   }
   const Access& result(NodeId output) const { return s_.results[at(g_.form<Output>(output)->result)]; }
   std::vector<NodeId> staged() const {
@@ -649,6 +694,12 @@ class TileEmitter : public StreamText {
     if (staged().empty()) return;
     line("named_barrier({} + group, 128);", 1 + p_.row_groups);
     for (NodeId n : staged()) {
+      if (staged_by_columns(p_, n)) {
+        const int64_t cs = stride_of(result(n), s_.axes[at(g_.node(n).operands[0])], Axis::kCol);
+        line("store_staged_by_columns<kTail>(staged{}, {} + tail_row + column * int64_t({}), {}, tail_rows, kN - column);", n,
+             result_pointer(n), cs, cs);
+        continue;
+      }
       const int64_t rs = stride_of(result(n), s_.axes[at(g_.node(n).operands[0])], Axis::kRow);
       line("store_staged<kTail * 8>(staged{}, {} + tail_row * int64_t({}) + column, {}, tail_rows, kN - column);", n, result_pointer(n), rs,
            rs);
@@ -663,12 +714,19 @@ class TileEmitter : public StreamText {
             "lane / 4);",
             n, pointer(n), stride(n, Axis::kCol), stride(n, Axis::kCol));
   }
-  /// Behind the first chunks, which would otherwise wait for them.
+  /// What the tail reads is asked for to L2 behind the first chunks, which would otherwise wait for it.
   void fetch_ahead() {
-    if (fetched().empty()) return;
+    std::vector<NodeId> rows, lines = fetched();
+    for (NodeId n : read_late()) {
+      if (shape(value(n)) == Shape::kRows) rows.push_back(n);
+      else if (stride(n, Axis::kCol) == 1) lines.push_back(n);
+    }
+    if (rows.empty() && lines.empty()) return;
     open("if (i == {}) {{", std::min<int64_t>(2, p_.chunks_per_block / 2));
     tail_rows();
-    for (NodeId n : fetched())
+    for (NodeId n : rows)
+      line("prefetch_rows<kTail * 8>({} + tail_row * int64_t({}), {}, tail_rows);", pointer(n), stride(n, Axis::kRow), stride(n, Axis::kRow));
+    for (NodeId n : lines)
       line("if (column < kN) prefetch_rows<kTail * 8>({} + tail_row * int64_t({}) + column, {}, tail_rows);", pointer(n),
            stride(n, Axis::kRow), stride(n, Axis::kRow));
     close();
@@ -688,6 +746,7 @@ class TileEmitter : public StreamText {
   }
   void tail() {
     if (!fetched().empty()) line("named_barrier({} + group, 128);", 1 + p_.row_groups);
+    if (loads_late()) declare_ahead();
     line("#pragma unroll");
     open("for (int t = 0; t < kTail; t++) {{");
     if (uneven()) line("if (rank * kTail + t >= kTiles) break;   // the last block of the cluster finishes what is left");
@@ -716,6 +775,7 @@ class TileEmitter : public StreamText {
       for (NodeId n : all) line("unsigned char* const staged{} = smem + {} + group * (kHeld * 1024);", n, staged_at(p_, n));
       line("mbarrier_wait(arrived + 8 * group, done / chunks & 1);");
     }
+    declare_ahead();
     line("#pragma unroll");
     open("for (int t = t0; t < t0 + kHeld; t++) {{");
     line("{}", item_place());
@@ -727,10 +787,18 @@ class TileEmitter : public StreamText {
     line("named_barrier({} + group, 128);", 1 + p_.row_groups);
     open("if (thread_id() % 128 == 0) {{   // a group each time, that the places' turns are counted");
     size_t map = p_.weights.size() + copied().size();
-    for (NodeId n : g_.outputs())
-      line("if (column < kN) store_box(map{}, column, first_row + team * kGroupRows + t0 * 8{}, shared_address(staged{}){});", map++,
-           stride_of(result(n), s_.axes[at(g_.node(n).operands[0])], Axis::kBatch) ? ", " + batch_ : "", n,
-           p_.passing ? ", evict_first_policy()" : "");
+    for (NodeId n : g_.outputs()) {
+      const std::string slice = stride_of(result(n), s_.axes[at(g_.node(n).operands[0])], Axis::kBatch) ? ", " + batch_ : "",
+                        policy = p_.passing ? ", evict_first_policy()" : "";
+      if (staged_by_columns(p_, n))
+        line(
+            "for (int t = 0; t < kHeld; t += 8) if (column < kN) store_box(map{}, first_row + team * kGroupRows + (t0 + t) * 8, column{}, "
+            "shared_address(staged{} + t * 1024){});",
+            map++, slice, n, policy);
+      else
+        line("if (column < kN) store_box(map{}, column, first_row + team * kGroupRows + t0 * 8{}, shared_address(staged{}){});", map++,
+             slice, n, policy);
+    }
     line("store_commit();");
     close();
     close();
@@ -763,6 +831,11 @@ TensorMapText tile_held_map(const TilePlan& p, NodeId n) {
   m.dims = {p.cols, p.rows};
   m.strides = {stride(StreamAxis::kRow)};
   m.box = {64, 8 * p.held_tiles};
+  if (out && staged_by_columns(p, n)) {
+    m.dims = {p.rows, p.cols};
+    m.strides = {stride(StreamAxis::kCol)};
+    m.box = {64, 64};
+  }
   m.swizzle = 128;
   m.is_stored = out != nullptr;
   if (!stride(StreamAxis::kBatch)) return m;

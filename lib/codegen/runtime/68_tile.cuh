@@ -381,6 +381,33 @@ template <class T> MO_FN void stage_item(unsigned char* lines, int row, const Pa
   store_matrix_x2_transposed(lines + (row + r) * 128 + ((((warp_id() & 3) * 2 + h) ^ r) << 4), half_bits(store<T>(x.v[0])) | half_bits(store<T>(x.v[1])) << 16,
                              half_bits(store<T>(x.v[2])) | half_bits(store<T>(x.v[3])) << 16);
 }
+/// The same where lines of the result lie along rows: units of 16 bytes, eight rows of a column each, that of row tile t and column n at t * 64 + (n ^ t % 8). What a warp writes at once
+/// are eight units beside each other; what eight threads read, eight of one column, lies in eight different columns of banks.
+template <class T> MO_FN void stage_item_by_columns(unsigned char* units, int t, const Pack<4>& x) {
+  unsigned char* const to = units + (t * 64 + (warp_id() & 3) * 16 + (lane_id() / 4 ^ (t & 7))) * 16 + lane_id() % 4 * 4;
+  *reinterpret_cast<uint32_t*>(to) = half_bits(store<T>(x.v[0])) | half_bits(store<T>(x.v[1])) << 16;
+  *reinterpret_cast<uint32_t*>(to + 8 * 16) = half_bits(store<T>(x.v[2])) | half_bits(store<T>(x.v[3])) << 16;
+}
+/// The same in boxes of 64 rows with the swizzle of a tensor copy, a line of 128 bytes for each of 64 columns.
+template <class T> MO_FN void stage_item_in_boxes(unsigned char* boxes, int t, const Pack<4>& x) {
+  unsigned char* const to = boxes + t / 8 * 8192 + ((warp_id() & 3) * 16 + lane_id() / 4) * 128 + (((t & 7) ^ (lane_id() / 4)) << 4) + lane_id() % 4 * 4;
+  *reinterpret_cast<uint32_t*>(to) = half_bits(store<T>(x.v[0])) | half_bits(store<T>(x.v[1])) << 16;
+  *reinterpret_cast<uint32_t*>(to + 8 * 128) = half_bits(store<T>(x.v[2])) | half_bits(store<T>(x.v[3])) << 16;
+}
+/// Stores TILES row tiles of units by columns: `rows` and `columns` of them exist. p, and the pitch of columns, are multiples of 16 bytes. The warpgroup's threads have met.
+template <int TILES, class T> MO_FN void store_staged_by_columns(const unsigned char* units, T* p, int64_t pitch, int rows, int columns) {
+#pragma unroll
+  for (int i = 0; i < (TILES + 1) / 2; i++) {
+    const int unit = thread_id() % 128 + 128 * i, n = unit / TILES, t = unit % TILES;
+    if (n >= 64 || n >= columns) continue;
+    const uint4 x = *reinterpret_cast<const uint4*>(units + (t * 64 + (n ^ (t & 7))) * 16);
+    T* const to = p + n * pitch + t * 8;
+    if (t * 8 + 8 <= rows) *reinterpret_cast<uint4*>(to) = x;
+    else
+      for (int e = 0; e < 8; e++)
+        if (t * 8 + e < rows) to[e] = reinterpret_cast<const T*>(&x)[e];
+  }
+}
 /// An item of such a tile of operands (fetch_staged). All lanes of a warp come here together.
 template <class T> MO_FN Pack<4> staged_item(const unsigned char* lines, int row) {
   const int r = lane_id() / 4;

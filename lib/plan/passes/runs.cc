@@ -50,6 +50,14 @@ bool reads_runs(const KernelPlan& k, NodeId call) {
 
 }  // namespace
 
+bool Planner::is_copy(ValueId v) const {
+  const auto* m = form<Map>(v);
+  if (!m) return false;
+  const DType t = g_.type(operand(v)).dtype;
+  return (m->fn == MapFn::kCastF16 && t == DType::kF16) || (m->fn == MapFn::kCastBF16 && t == DType::kBF16) ||
+         (m->fn == MapFn::kCastF32 && t == DType::kF32);
+}
+
 std::optional<Planner::Unmoved> Planner::stored_runs(size_t i) const {
   const ValueId moved = items_[i].values[0], c = operand(moved);
   const auto at = static_cast<size_t>(moved);
@@ -85,48 +93,89 @@ std::optional<Planner::Unmoved> Planner::read_runs(size_t i) const {
   return runs ? std::optional(Unmoved{moved, *runs, std::move(calls)}) : std::nullopt;
 }
 
-std::optional<Planner::Unmoved> Planner::made_as_read(size_t i) const {
+std::optional<Dims> Planner::other_lines(ValueId moved) const {
+  const auto at = static_cast<size_t>(moved);
+  const Dims dims = g_.dims(moved);
+  const int r = dims.rank();
+  if (r < 2 || dims[r - 1] == 1 || dims[r - 2] == 1 || dims[r - 2] * dtype_bytes(g_.type(moved).dtype) % 16 != 0) return std::nullopt;
+  if (buffers_[static_cast<size_t>(views_[at].buffer)].kind != Buffer::Kind::kWorkspace ||
+      !std::all_of(readers_[at].begin(), readers_[at].end(), [&](int x) { return items_[static_cast<size_t>(x)].call >= 0; }))
+    return std::nullopt;
+  Dims turned = dims;
+  std::swap(turned[r - 2], turned[r - 1]);
+  Dims out = row_major_strides(turned);
+  std::swap(out[r - 2], out[r - 1]);
+  return out;
+}
+
+std::optional<Planner::Unmoved> Planner::made_as_read(size_t i, bool across) const {
   const ValueId moved = items_[i].values[0];
   const auto at = static_cast<size_t>(moved);
   if (!outs_[at].empty() || readers_[at].empty()) return std::nullopt;
-  Dims strides = views_[at].strides;
+  const std::optional<Dims> laid = across ? other_lines(moved) : std::nullopt;
+  if (across && !laid) return std::nullopt;
+  Dims strides = laid ? *laid : views_[at].strides;
   ValueId v = moved;
+  if (is_copy(v)) v = operand(v);
   while (v == moved || !stored_[static_cast<size_t>(v)])
     if (!step_back(v, strides)) break;
   const auto c = static_cast<size_t>(v);
   if (!form<Call>(v) || readers_[c] != std::set<int>{static_cast<int>(i)} || views_[c].run > 0 ||
       buffers_[static_cast<size_t>(views_[c].buffer)].kind != Buffer::Kind::kWorkspace)
     return std::nullopt;
-  return Unmoved{v, {views_[at].buffer, views_[at].offset, strides}, {g_.value(v).node}};
+  Unmoved out{v, {views_[at].buffer, views_[at].offset, strides}, {g_.value(v).node}, laid};
+  for (int x : readers_[at])   // which may like one better than the other
+    if (const NodeId call = items_[static_cast<size_t>(x)].call; call >= 0) out.calls.push_back(call);
+  return out;
+}
+
+double Planner::cost_of_calls(const std::vector<NodeId>& calls) const {
+  double us = 0;
+  for (NodeId call : calls) {
+    KernelPlan k;
+    Cost of;
+    us = plan_call(call, k, of).empty() ? us + of.us : std::numeric_limits<double>::infinity();
+  }
+  return us;
+}
+
+double Planner::cost_with(size_t i, const Unmoved& u) {
+  const ValueId moved = items_[i].values[0];
+  const View before = views_[static_cast<size_t>(u.value)];
+  const Dims lines = views_[static_cast<size_t>(moved)].strides;
+  if (u.laid) lay(moved, *u.laid);
+  views_[static_cast<size_t>(u.value)] = u.view;
+  const double us = cost_of_calls(u.calls);
+  if (u.laid) lay(moved, lines);
+  views_[static_cast<size_t>(u.value)] = before;
+  return us;
+}
+
+std::optional<Planner::Unmoved> Planner::made_as_read(size_t i) {
+  std::optional<Unmoved> as_it_is = made_as_read(i, false), across = made_as_read(i, true);
+  if (!as_it_is || !across) return as_it_is ? as_it_is : across;
+  if (model_) {
+    const Dims& lines = model_->views[static_cast<size_t>(items_[i].values[0])].strides;
+    return lines[lines.rank() - 1] < lines[lines.rank() - 2] ? as_it_is : across;
+  }
+  return cost_with(i, *across) < cost_with(i, *as_it_is) ? across : as_it_is;
 }
 
 bool Planner::takes(size_t i, const Unmoved& u) {
-  View& view = views_[static_cast<size_t>(u.value)];
-  const View before = view;
+  const ValueId moved = items_[i].values[0];
   if (model_) {   // nobody moves the value there (place_runs), and a stream reads it in runs or not
     bool runs = false;
-    for (int r : readers_[static_cast<size_t>(items_[i].values[0])])
+    for (int r : readers_[static_cast<size_t>(moved)])
       runs = runs || std::any_of(model_->kernels.begin(), model_->kernels.end(),
                                  [&](const KernelPlan& k) { return reads_runs(k, items_[static_cast<size_t>(r)].call); });
     if (runs && u.view.run == 0) return false;
-    view = u.view;
-    return true;
+  } else {
+    const double apart = items_[i].planned->cost.us + cost_of_calls(u.calls);
+    if (!std::isfinite(apart) || cost_with(i, u) > apart) return false;
   }
-  const auto cost = [&] {
-    double us = 0;
-    for (NodeId call : u.calls) {
-      KernelPlan k;
-      Cost of;
-      us = plan_call(call, k, of).empty() ? us + of.us : std::numeric_limits<double>::infinity();
-    }
-    return us;
-  };
-  const double apart = items_[i].planned->cost.us + cost();
-  view = u.view;
-  const double together = cost();
-  if (std::isfinite(apart) && together <= apart) return true;
-  view = before;
-  return false;
+  if (u.laid) lay(moved, *u.laid);
+  views_[static_cast<size_t>(u.value)] = u.view;
+  return true;
 }
 
 void Planner::place_runs() {
@@ -134,7 +183,7 @@ void Planner::place_runs() {
   for (size_t i = 0; i < items_.size(); i++) {
     const Item& item = items_[i];
     if (!item.alive || item.call >= 0 || item.values.size() != 1 || !item.copies.empty() || item.split.half != RegionSplit::Half::kNone ||
-        !form<Reshape>(item.values[0]))
+        !(form<Reshape>(item.values[0]) || form<Transpose>(item.values[0]) || is_copy(item.values[0])))
       continue;
     const ValueId moved = item.values[0];
     const NodeId node = g_.value(moved).node;

@@ -14,6 +14,9 @@ constexpr int64_t kBoxAlign = 1024;      ///< bytes: the 128-byte swizzle of ten
 /// The structure of a graph of this kind, with at most `max_rows` rows, or nullopt with one sentence why it is not.
 std::optional<StreamShape> match_stream(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results,
                                         const ContractRule& rule, int64_t max_rows, std::string& reason);
+/// The same with either operand as the weight where both are possible and neither is plainly better: the preferred one first.
+std::vector<StreamShape> stream_shapes(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results,
+                                       const ContractRule& rule, int64_t max_rows, std::string& reason);
 /// A stream plan of that structure, not yet divided.
 StreamPlan stream_plan(StreamShape shape);
 

@@ -25,6 +25,7 @@ class StreamMatcher {
                 int64_t max_rows, bool narrow)
       : rule_(rule), max_rows_(max_rows), narrow_(narrow) {
     p_.body = body;
+    p_.narrow = narrow;
     p_.operands = operands;
     p_.results = results;
     p_.rule = rule;
@@ -805,17 +806,23 @@ class StreamMatcher {
 
 }  // namespace
 
+std::vector<StreamShape> stream_shapes(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results,
+                                       const ContractRule& rule, int64_t max_rows, std::string& reason) {
+  if (!has_int_places(operands, results)) { reason = "dimensions beyond 32-bit places"; return {}; }
+  StreamMatcher wide(body, operands, results, rule, max_rows, false), narrow(body, operands, results, rule, max_rows, true);
+  std::vector<StreamShape> out;
+  const bool is_wide = wide.run();
+  // a product of two stored operands with more rows than columns, say, whose columns only lie as a weight's may, or lie in lines
+  if (!(is_wide && wide.stores_along_columns()) && narrow.run() && (!is_wide || narrow.stores_along_columns())) out.push_back(narrow.take());
+  if (is_wide) out.push_back(wide.take());
+  if (out.empty()) reason = wide.reason.empty() ? "extents that do not line up" : wide.reason;
+  return out;
+}
+
 std::optional<StreamShape> match_stream(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results,
                                         const ContractRule& rule, int64_t max_rows, std::string& reason) {
-  if (!has_int_places(operands, results)) { reason = "dimensions beyond 32-bit places"; return std::nullopt; }
-  StreamMatcher wide(body, operands, results, rule, max_rows, false), narrow(body, operands, results, rule, max_rows, true);
-  const bool is_wide = wide.run();
-  if (is_wide && wide.stores_along_columns()) return wide.take();
-  // a product of two stored operands with more rows than columns, say, whose columns only lie as a weight's may, or lie in lines
-  if (narrow.run() && (!is_wide || narrow.stores_along_columns())) return narrow.take();
-  if (is_wide) return wide.take();
-  reason = wide.reason.empty() ? "extents that do not line up" : wide.reason;
-  return std::nullopt;
+  std::vector<StreamShape> all = stream_shapes(body, operands, results, rule, max_rows, reason);
+  return all.empty() ? std::nullopt : std::optional(std::move(all.front()));
 }
 
 }  // namespace mirage

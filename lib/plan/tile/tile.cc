@@ -162,6 +162,22 @@ bool whole_lines(const TilePlan& p, NodeId n) {
   return true;
 }
 
+/// Whether a result of 16 bits has lines of whole 16 bytes along rows.
+bool whole_columns(const TilePlan& p, NodeId output) {
+  const auto* out = p.body.form<Output>(output);
+  if (!out) return false;
+  const ValueId v = p.body.node(output).operands[0];
+  const Access& a = p.results[static_cast<size_t>(out->result)];
+  if (dtype_bytes(a.dtype) != 2 || a.run != 0 || a.offset % 8 != 0 || !has(p, v, StreamAxis::kRow) || !has(p, v, StreamAxis::kCol))
+    return false;
+  const auto& axes = p.axes[static_cast<size_t>(v)];
+  for (size_t d = 0; d < axes.size(); d++) {
+    const int64_t stride = a.strides[static_cast<int>(d)];
+    if (axes[d] == StreamAxis::kRow ? stride != 1 : axes[d] != StreamAxis::kOne && stride % 8 != 0) return false;
+  }
+  return true;
+}
+
 /// Operands of rows and columns that the tail reads.
 std::vector<NodeId> tail_operands(const TilePlan& p) {
   std::vector<NodeId> out;
@@ -181,8 +197,12 @@ const char* cannot_stay(const TilePlan& p) {
   if (p.group_rows % (8 * p.held_tiles)) return "row tiles that are held";
   if (!p.statistics.empty() || std::any_of(p.small.begin(), p.small.end(), [](const TileRows& r) { return r.input < 0; }))
     return "rows that blocks which stay would compute";
-  for (NodeId n : p.body.outputs()) if (!whole_lines(p, n)) return "results that no tensor copy stores";
   const std::vector<NodeId> operands = tail_operands(p);
+  for (NodeId n : p.body.outputs()) {
+    if (whole_lines(p, n)) continue;
+    if (!whole_columns(p, n) || p.held_tiles % 8 != 0) return "results that no tensor copy stores";
+    if (!operands.empty()) return "results along rows over operands along columns";
+  }
   for (NodeId n : operands) if (!whole_lines(p, n)) return "an operand behind the sums that no tensor copy brings";
   if (!operands.empty() && p.group_rows != 8 * p.held_tiles) return "operands behind the sums of part of a tile";
   return nullptr;
@@ -439,11 +459,13 @@ TilePlan divided(const TilePlan& matched, const TileChoice& choice, const Target
   return p;
 }
 
-std::optional<TilePlan> matched_tile(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results,
-                                     const Target& target, const ContractRule& rule, std::string& reason) {
-  if (in_runs(operands, {})) { reason = "rows in runs"; return std::nullopt; }   // tensor copies bring them
-  const std::optional<StreamShape> shape = match_stream(body, operands, results, rule, kAnyRows, reason);
-  return shape ? tile_plan(*shape, target, reason) : std::nullopt;
+std::vector<TilePlan> matched_tiles(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results,
+                                    const Target& target, const ContractRule& rule, std::string& reason) {
+  if (in_runs(operands, {})) { reason = "rows in runs"; return {}; }   // tensor copies bring them
+  std::vector<TilePlan> out;
+  for (const StreamShape& shape : stream_shapes(body, operands, results, rule, kAnyRows, reason))
+    if (std::optional<TilePlan> p = tile_plan(shape, target, reason)) out.push_back(std::move(*p));
+  return out;
 }
 
 }  // namespace
@@ -451,19 +473,21 @@ std::optional<TilePlan> matched_tile(const Graph& body, const std::vector<Access
 TileCandidates tile_candidates(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results,
                                const Target& target, const ContractRule& rule) {
   TileCandidates all;
-  if (const std::optional<TilePlan> matched = matched_tile(body, operands, results, target, rule, all.reason))
-    for (const Division& d : divisions_of(*matched, target, all.reason)) all.plans.push_back(divided(*matched, d.choice, target));
+  for (const TilePlan& matched : matched_tiles(body, operands, results, target, rule, all.reason))
+    for (const Division& d : divisions_of(matched, target, all.reason)) all.plans.push_back(divided(matched, d.choice, target));
+  std::stable_sort(all.plans.begin(), all.plans.end(), [](const TilePlan& a, const TilePlan& b) { return a.cost.us < b.cost.us; });
   return all;
 }
 
 TilePlanned plan_tile(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target,
                       const ContractRule& rule) {
   TilePlanned best;
-  const std::optional<TilePlan> matched = matched_tile(body, operands, results, target, rule, best.reason);
-  const std::vector<Division> all = matched ? divisions_of(*matched, target, best.reason) : std::vector<Division>{};
-  if (all.empty()) return best;
-  best.plan = std::make_shared<const TilePlan>(divided(*matched, all.front().choice, target));
-  best.cost = best.plan->cost;
+  for (const TilePlan& matched : matched_tiles(body, operands, results, target, rule, best.reason)) {
+    const std::vector<Division> all = divisions_of(matched, target, best.reason);
+    if (all.empty() || (best.plan && all.front().us >= best.cost.us)) continue;
+    best.plan = std::make_shared<const TilePlan>(divided(matched, all.front().choice, target));
+    best.cost = best.plan->cost;
+  }
   return best;
 }
 
@@ -489,11 +513,15 @@ int64_t staged_at(const TilePlan& p, NodeId node) {
   std::vector<NodeId> all = p.body.outputs();
   for (NodeId n : p.body.inputs()) all.push_back(n);
   for (NodeId n : all) {
-    const bool fits = whole_lines(p, n) && at + p.staged_bytes() <= p.computed_at;
+    const bool fits = (whole_lines(p, n) || whole_columns(p, n)) && at + p.staged_bytes() <= p.computed_at;
     if (n == node) return fits ? at : -1;
     if (fits) at += p.staged_bytes();
   }
   return -1;
+}
+
+bool staged_by_columns(const TilePlan& p, NodeId output) {
+  return staged_at(p, output) >= 0 && !whole_lines(p, output) && whole_columns(p, output);
 }
 
 bool reads_lines(const StreamShape& s, NodeId input) {

@@ -22,8 +22,9 @@ std::vector<KernelPlan> all_tiles(const KernelPlan& of, const Work& w) {
 Attempt like_tile(const KernelPlan& model, const Work& w) {
   const TilePlan& from = body_of<TilePlan>(model);
   std::string reason;
-  const std::optional<StreamShape> shape = match_stream(w.body, w.operands, w.results, w.rule, kAnyRows, reason);
-  std::optional<TilePlan> plan = shape ? tile_plan(*shape, w.target, reason) : std::nullopt;
+  std::optional<TilePlan> plan;
+  for (const StreamShape& shape : stream_shapes(w.body, w.operands, w.results, w.rule, kAnyRows, reason))
+    if (!plan || shape.narrow == from.narrow) plan = tile_plan(shape, w.target, reason);
   if (!plan) return refusal(reason);
   const int64_t chunks = (plan->depth + from.chunk - 1) / from.chunk, each = (chunks + from.cluster - 1) / from.cluster;
   const int stages = from.held_tiles ? from.stages : static_cast<int>(std::min<int64_t>(from.stages, each));
