@@ -127,6 +127,20 @@ class ScheduleRun {
     throw Stopped{std::move(d)};
   }
 
+  /// Parameter i, whose elements are (index / div) % period along a dimension: that dimension as three, of which the middle one counts.
+  ValueId positions(Builder& b, const schedule::Param& x, size_t i) const {
+    const int64_t extent = x.dims[x.position], div = x.position_div, period = x.position_period ? x.position_period : extent / div;
+    if (div == 1 && period >= extent) return b.add(Iota{x.position, x.dims}, {});
+    if (extent % (div * period) != 0)
+      refuse(fmt::format("positions of parameter {} whose periods do not end with its dimension", i), fmt::format("param {}", i));
+    Dims dims;
+    for (int d = 0; d < x.dims.rank(); d++) {
+      if (d == x.position) { dims.push_back(extent / (div * period)); dims.push_back(period); dims.push_back(div); }
+      else dims.push_back(x.dims[d]);
+    }
+    return b.add(Reshape{x.dims}, {b.add(Iota{x.position + 1, dims}, {})});
+  }
+
   // ---- what the schedule computes, as a program of its own
   void program() {
     program_.name = p_.name;
@@ -134,7 +148,7 @@ class ScheduleRun {
     Builder b(Level::kKernel);
     for (size_t i = 0; i < p_.params.size(); i++) {
       const schedule::Param& x = p_.params[i];
-      if (x.position >= 0) { at_param.push_back(b.add(Iota{x.position, x.dims}, {})); continue; }
+      if (x.position >= 0) { at_param.push_back(positions(b, x, i)); continue; }
       if (x.offset != 0 || x.run != 0 || x.second.dim >= 0 || x.in >= 0 || x.dtype == DType::kReal || x.tf32)
         refuse(fmt::format("parameter {} is a part of another tensor, or what another kernel left: {}", i, kOwnTensors),
                fmt::format("param {}", i));
@@ -166,7 +180,7 @@ class ScheduleRun {
     std::vector<ValueId> operands;
     int inputs = 0;
     for (const schedule::Param& x : p_.params)
-      operands.push_back(x.position >= 0 ? b.add(Iota{x.position, x.dims}, {}) : b.add_input(inputs++, {x.dtype, x.dims}));
+      operands.push_back(x.position >= 0 ? positions(b, x, operands.size()) : b.add_input(inputs++, {x.dtype, x.dims}));
     const schedule::Erased e = erase(p_);
     const ValueId first = b.add(Call{std::make_shared<const Graph>(*e.graph)}, operands);
     const std::vector<NodeId> outputs = e.graph->outputs();

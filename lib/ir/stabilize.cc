@@ -296,7 +296,9 @@ bool is_maximum(const Graph& g, ValueId top) {
 
 bool is_shifted(const Graph& g, NodeId exp) {
   const auto* sub = g.def_form<Map>(g.node(exp).operands[0]);
-  return sub && sub->fn == MapFn::kSub && is_maximum(g, g.def(g.node(exp).operands[0]).operands[1]);
+  if (!sub || sub->fn != MapFn::kSub) return false;
+  const auto& o = g.def(g.node(exp).operands[0]).operands;
+  return o[0] == o[1] || is_maximum(g, o[1]);   // of one element the maximum is itself
 }
 
 std::vector<NodeId> open_exponentials(const Graph& g) {
@@ -331,7 +333,8 @@ std::optional<Stable> shift_all(const Graph& g) {
     if (!s->partial.empty()) out.partial = std::move(s->partial);
     return any = true;
   };
-  for (bool again = true; again;) {
+  bool again = true;
+  for (size_t left = open_exponentials(g).size(); again && left > 0; left--) {   // each of them once
     again = false;
     for (NodeId n : open_exponentials(out.graph))
       if (take(shift_together(out.graph, {n}))) { again = true; break; }

@@ -10,6 +10,7 @@
 #include "mirage/plan/strategy.h"
 #include "plan/buffers.h"
 #include "plan/overlap.h"
+#include "plan/passes/positions.h"
 #include "plan/planner.h"
 
 namespace mirage {
@@ -123,7 +124,7 @@ void Planner::drop_positions() {
   for (Item& item : items_) {
     if (!item.alive || item.call < 0) continue;
     std::set<ValueId> positions;
-    for (ValueId o : g_.node(item.call).operands) if (form<Iota>(o) && stored_[static_cast<size_t>(o)]) positions.insert(o);
+    for (ValueId o : g_.node(item.call).operands) if (is_position(o)) positions.insert(stored_below(o));
     if (positions.empty()) continue;
     if (model_) {
       if (!(computes_[item.call] = model_computes(item.call))) continue;
@@ -139,11 +140,7 @@ void Planner::drop_positions() {
     }
     for (ValueId v : positions) {
       bool other = false;
-      for (ValueId o : g_.node(item.call).operands) {   // through a view of it
-        ValueId base = o;
-        while (base != v && is_view(op_of(base)) && !stored_[static_cast<size_t>(base)]) base = operand(base);
-        other = other || (o != v && base == v);
-      }
+      for (ValueId o : g_.node(item.call).operands) other = other || (!is_position(o) && stored_below(o) == v);   // as numbers in memory
       if (!other) item.reads.erase(v);
     }
   }
@@ -151,7 +148,7 @@ void Planner::drop_positions() {
   for (Item& item : items_) {
     bool needed = item.call >= 0 || item.values.empty() || !item.copies.empty();
     for (ValueId v : item.values)
-      needed = needed || !form<Iota>(v) || !readers_[static_cast<size_t>(v)].empty() || !outs_[static_cast<size_t>(v)].empty();
+      needed = needed || !position_of(g_, v) || !readers_[static_cast<size_t>(v)].empty() || !outs_[static_cast<size_t>(v)].empty();
     if (!needed) item.alive = false;
   }
   index_items();
@@ -168,7 +165,16 @@ bool Planner::model_computes(NodeId call) const {
 
 bool Planner::is_computed(NodeId call, ValueId operand) const {
   const auto at = computes_.find(call);
-  return at != computes_.end() && at->second && form<Iota>(operand) && stored_[static_cast<size_t>(operand)];
+  return at != computes_.end() && at->second && is_position(operand);
+}
+
+ValueId Planner::stored_below(ValueId v) const {
+  while (is_view(op_of(v)) && !stored_[static_cast<size_t>(v)]) v = operand(v);
+  return v;
+}
+
+bool Planner::is_position(ValueId v) const {
+  return stored_[static_cast<size_t>(stored_below(v))] && position_of(g_, v) && g_.dims(v).rank() > 0;
 }
 
 Planned Planner::finish() {
@@ -235,7 +241,10 @@ Planner::CallAccess Planner::accesses_of(NodeId n) const {
     a.dims = g_.dims(o);
     a.strides = Dims(a.dims);
     for (int d = 0; d < a.strides.rank(); d++) a.strides[d] = 0;
-    a.position = form<Iota>(o)->dim;
+    const Position p = *position_of(g_, o);
+    a.position = p.dim;
+    a.position_div = p.div;
+    a.position_period = p.period;
     out.computes = true;
   }
   for (int k = 0; k < node.num_values; k++) out.results.push_back(access(node.first_value + k));

@@ -273,7 +273,7 @@ struct TileDescriber {
       }
       Place to = held_place("held_result", next++, p.results[static_cast<size_t>(result)].dtype);
       to.over = !brought().empty();
-      to.columns = staged_by_columns(p, n);
+      to.columns = staged_by_columns(p, n) != ByColumns::kNo;
       w.store_by(result, WayId::kTma, to, p.passing);
     }
   }

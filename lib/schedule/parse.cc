@@ -155,12 +155,17 @@ class Reader {
         if (x.strides.rank() != x.dims.rank()) fail(i_, 1, "a stride for each dimension");
       } else if (take("offset")) x.offset = number();
       else if (take("runs")) { x.run = number(1); expect("by"); x.jump = number(1); }
-      else if (take("position")) x.position = static_cast<int>(number(0, std::max(0, x.dims.rank() - 1)));
+      else if (take("position")) position(x);
       else if (take("second")) second(x);
       else if (take("in")) x.in = static_cast<int>(number(0, std::max<int64_t>(0, static_cast<int64_t>(p_.params.size()) - 1)));
       else if (take("tf32")) x.tf32 = true;
       else return x;
     }
+  }
+  void position(Param& x) {
+    x.position = static_cast<int>(number(0, std::max(0, x.dims.rank() - 1)));
+    if (take("divided")) x.position_div = number(1);
+    if (take("modulo")) x.position_period = number(1);
   }
   void second(Param& x) {
     x.second.dim = static_cast<int>(number(0, std::max(0, x.dims.rank() - 1)));

@@ -249,6 +249,8 @@ Access access_of(const Param& x, int buffer) {
   a.dtype = x.dtype == DType::kReal ? DType::kF32 : x.dtype;
   a.tf32 = x.tf32;
   a.position = x.position;
+  a.position_div = x.position_div;
+  a.position_period = x.position_period;
   a.run = x.run;
   a.jump = x.jump;
   return a;

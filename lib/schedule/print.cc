@@ -133,7 +133,9 @@ struct Printer {
   // ---- the head
   std::string param(const Param& x) const {
     std::string out = to_string(Type{x.dtype, x.dims});
-    if (x.position >= 0) return out + fmt::format(" position {}", x.position);
+    if (x.position >= 0)
+      return out + fmt::format(" position {}", x.position) + (x.position_div != 1 ? fmt::format(" divided {}", x.position_div) : "") +
+             (x.position_period != 0 ? fmt::format(" modulo {}", x.position_period) : "");
     if (!(x.strides == row_major_strides(x.dims))) out += " strides " + to_string(x.strides);
     if (x.offset) out += fmt::format(" offset {}", x.offset);
     if (x.run) out += fmt::format(" runs {} by {}", x.run, x.jump);

@@ -13,7 +13,7 @@
 namespace mirage::schedule {
 
 Param param_of(const Access& a) {
-  Param x{a.dtype, a.dims, a.offset, a.strides, a.run, a.jump, a.position, a.tf32, {}, -1};
+  Param x{a.dtype, a.dims, a.offset, a.strides, a.run, a.jump, a.position, a.tf32, {}, -1, a.position_div, a.position_period};
   if (a.second.buffer >= 0) x.second = {a.second.dim, a.second.offset, a.second.strides};
   return x;
 }

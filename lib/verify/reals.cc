@@ -14,7 +14,8 @@ namespace {
 
 constexpr int64_t kLarge = 1 << 20;      // input elements from which one kind of input must do: true-size spot checks
 constexpr int kThoroughDraws = 3 * kAllKinds;
-constexpr double kRealWork = 1e9;        // of all thorough draws together
+constexpr double kRealWork = 1e8;        // of all thorough draws together
+constexpr double kMostRealWork = 1e9;    // where that is not one of each kind
 constexpr double kClear = 1e-12;         // relative: what is closer may be two roundings of one literal
 constexpr double kNoiseMargin = 16;      // error bounds are of first order
 constexpr double kUseful = 1e-3;         // an element whose error bound is a larger part of it was not compared
@@ -29,7 +30,8 @@ int num_draws(const Graph& a, const Graph& b, const std::vector<Type>& inputs, D
   int64_t size = 0;
   for (const Type& t : inputs) size += t.dims.elements();
   if (draws != Draws::kThorough) return size > kLarge ? 1 : kQuickKinds;
-  return std::clamp(static_cast<int>(kRealWork / (1 + evaluation_work(a) + evaluation_work(b))), 1, kThoroughDraws);
+  const double work = 1 + evaluation_work(a) + evaluation_work(b), each_kind = std::min<double>(kAllKinds, kMostRealWork / work);
+  return std::clamp(static_cast<int>(std::max(kRealWork / work, each_kind)), 1, kThoroughDraws);
 }
 
 /// Inputs of draw number i. Beyond one round of the kinds every tensor has a kind of its own.

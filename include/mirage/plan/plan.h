@@ -48,7 +48,7 @@ struct View { int buffer = -1; int64_t offset = 0; Dims strides; int64_t run = 0
 struct Access {
   int buffer = -1; int64_t offset = 0; Dims dims; Dims strides; DType dtype = DType::kF32;
   bool tf32 = false;                              ///< as its buffer's
-  /// not stored: an element is its own index along this dimension (Iota); buffer is -1 then
+  /// not stored: an element is its own index along this dimension, or part of it (position_div, position_period); buffer is -1 then
   int position = -1;
   /// run > 0 (results of streams and tiles, rows that streams reduce): the last dimension lies in runs of so many neighbours, each `jump`
   /// elements behind the one before (heads)
@@ -56,6 +56,8 @@ struct Access {
   bool by_value = false;                          ///< as its buffer's
   /// operands of calls, while a call is planned: only strategies that read parts take them (Strategy::reads_parts)
   SecondPart second = {};
+  /// of a position: (index / position_div) % position_period; 0: without the remainder
+  int64_t position_div = 1, position_period = 0;
   friend bool operator==(const Access&, const Access&) = default;
 };
 

@@ -120,8 +120,9 @@ bool stores_lines(const StreamShape&, NodeId output);
 /// plans.
 int64_t staged_at(const TilePlan&, NodeId);
 
-/// Whether the lines in which a result is gathered there lie along rows.
-bool staged_by_columns(const TilePlan&, NodeId output);
+/// Whether the lines in which a result is gathered there lie along rows; kUneven: they begin at any element.
+enum class ByColumns : uint8_t { kNo, kWhole, kUneven };
+ByColumns staged_by_columns(const TilePlan&, NodeId output);
 
 std::string print(const TilePlan&);
 

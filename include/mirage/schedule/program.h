@@ -98,6 +98,7 @@ struct Param {
   bool tf32 = false;
   SecondPart second = {};
   int in = -1;            ///< lies in the memory of that parameter, from its beginning; -1: in memory of its own
+  int64_t position_div = 1, position_period = 0;   ///< (index / div) % period; 0: without the remainder
 };
 
 /// The same kernel once more, over tensors of its own along an index of another extent. Its blocks stand behind those before it.

@@ -359,9 +359,14 @@ class AttendEmitter {
   std::string position_of(const Access& a, const std::array<Axis, 2>& axes) const {
     const int rank = a.dims.rank(), of_matrix = a.position - (rank - 2);
     if (a.dims[a.position] == 1) return "0";
-    if (of_matrix < 0) return batch_index(a.position + s_.batch.rank() + 2 - rank);
+    const auto part = [&](std::string index) {
+      if (a.position_div != 1) index += fmt::format(" / {}", a.position_div);
+      if (a.position_period != 0) index += fmt::format(" % {}", a.position_period);
+      return index;
+    };
+    if (of_matrix < 0) return part(fmt::format("({})", batch_index(a.position + s_.batch.rank() + 2 - rank)));
     const Axis x = axes[static_cast<size_t>(of_matrix)];
-    return x == Axis::kQuery ? "query" : x == Axis::kKey ? "key" : "column";
+    return part(x == Axis::kQuery ? "query" : x == Axis::kKey ? "key" : "column");
   }
   std::string element_text(ValueId v, Where where) {
     const int param = g_.def_form<Input>(v)->param;

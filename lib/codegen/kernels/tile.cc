@@ -594,7 +594,7 @@ class TileEmitter : public StreamText {
   std::string statistic_row() const override { return "m - first_row"; }
   std::string padded_rows() const override { return "kBlockRows"; }
   void store_result(NodeId output, const std::string& text) override {
-    if (staged_by_columns(p_, output)) {
+    if (staged_by_columns(p_, output) != ByColumns::kNo) {
       line("stage_item_{}<{}>(staged{}, {}, {});", stays() ? "in_boxes" : "by_columns", cuda_type(result(output)), output,
            stays() ? "t - t0" : "t", text);
       return;
@@ -694,10 +694,10 @@ class TileEmitter : public StreamText {
     if (staged().empty()) return;
     line("named_barrier({} + group, 128);", 1 + p_.row_groups);
     for (NodeId n : staged()) {
-      if (staged_by_columns(p_, n)) {
+      if (const ByColumns by = staged_by_columns(p_, n); by != ByColumns::kNo) {
         const int64_t cs = stride_of(result(n), s_.axes[at(g_.node(n).operands[0])], Axis::kCol);
-        line("store_staged_by_columns<kTail>(staged{}, {} + tail_row + column * int64_t({}), {}, tail_rows, kN - column);", n,
-             result_pointer(n), cs, cs);
+        line("store_staged_{}<kTail>(staged{}, {} + tail_row + column * int64_t({}), {}, tail_rows, kN - column);",
+             by == ByColumns::kWhole ? "by_columns" : "uneven", n, result_pointer(n), cs, cs);
         continue;
       }
       const int64_t rs = stride_of(result(n), s_.axes[at(g_.node(n).operands[0])], Axis::kRow);
@@ -790,7 +790,7 @@ class TileEmitter : public StreamText {
     for (NodeId n : g_.outputs()) {
       const std::string slice = stride_of(result(n), s_.axes[at(g_.node(n).operands[0])], Axis::kBatch) ? ", " + batch_ : "",
                         policy = p_.passing ? ", evict_first_policy()" : "";
-      if (staged_by_columns(p_, n))
+      if (staged_by_columns(p_, n) != ByColumns::kNo)
         line(
             "for (int t = 0; t < kHeld; t += 8) if (column < kN) store_box(map{}, first_row + team * kGroupRows + (t0 + t) * 8, column{}, "
             "shared_address(staged{} + t * 1024){});",
@@ -831,7 +831,7 @@ TensorMapText tile_held_map(const TilePlan& p, NodeId n) {
   m.dims = {p.cols, p.rows};
   m.strides = {stride(StreamAxis::kRow)};
   m.box = {64, 8 * p.held_tiles};
-  if (out && staged_by_columns(p, n)) {
+  if (out && staged_by_columns(p, n) != ByColumns::kNo) {
     m.dims = {p.rows, p.cols};
     m.strides = {stride(StreamAxis::kCol)};
     m.box = {64, 64};

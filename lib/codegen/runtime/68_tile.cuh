@@ -408,6 +408,19 @@ template <int TILES, class T> MO_FN void store_staged_by_columns(const unsigned 
         if (t * 8 + e < rows) to[e] = reinterpret_cast<const T*>(&x)[e];
   }
 }
+/// The same where lines begin anywhere: a warp stores 32 neighbours of a column at once.
+template <int TILES, class T> MO_FN void store_staged_uneven(const unsigned char* units, T* p, int64_t pitch, int rows, int columns) {
+  const int first = warp_id() & 3;
+#pragma unroll 4
+  for (int n = first; n < 64; n += 4) {
+    if (n >= columns) break;
+#pragma unroll
+    for (int i = 0; i < (TILES + 3) / 4; i++) {
+      const int row = lane_id() + 32 * i, t = row / 8;
+      if (t < TILES && row < rows) p[n * pitch + row] = reinterpret_cast<const T*>(units + (t * 64 + (n ^ (t & 7))) * 16)[row % 8];
+    }
+  }
+}
 /// An item of such a tile of operands (fetch_staged). All lanes of a warp come here together.
 template <class T> MO_FN Pack<4> staged_item(const unsigned char* lines, int row) {
   const int r = lane_id() / 4;

@@ -371,7 +371,7 @@ class Matcher {
     if (form<Transpose>(v)) return line(operand(v));
     if (const Input* in = form<Input>(v)) {
       const Access& at = operands_[static_cast<size_t>(in->param)];
-      if (at.position < at.dims.rank() - 2 || at.position < 0) return std::nullopt;
+      if (at.position < at.dims.rank() - 2 || at.position < 0 || at.position_div != 1 || at.position_period != 0) return std::nullopt;
       const Axis x = axes(v)[at.position == at.dims.rank() - 2 ? 0 : 1];
       if (x == Axis::kKey) return Line{1, 0, 0};
       if (x == Axis::kQuery) return Line{0, 1, 0};

@@ -162,20 +162,25 @@ bool whole_lines(const TilePlan& p, NodeId n) {
   return true;
 }
 
-/// Whether a result of 16 bits has lines of whole 16 bytes along rows.
-bool whole_columns(const TilePlan& p, NodeId output) {
+/// Whether a result of 16 bits has its lines along rows, and whether these are of whole 16 bytes.
+bool lies_along_rows(const TilePlan& p, NodeId output) {
   const auto* out = p.body.form<Output>(output);
   if (!out) return false;
   const ValueId v = p.body.node(output).operands[0];
   const Access& a = p.results[static_cast<size_t>(out->result)];
-  if (dtype_bytes(a.dtype) != 2 || a.run != 0 || a.offset % 8 != 0 || !has(p, v, StreamAxis::kRow) || !has(p, v, StreamAxis::kCol))
-    return false;
+  if (dtype_bytes(a.dtype) != 2 || a.run != 0 || !has(p, v, StreamAxis::kRow) || !has(p, v, StreamAxis::kCol)) return false;
   const auto& axes = p.axes[static_cast<size_t>(v)];
-  for (size_t d = 0; d < axes.size(); d++) {
-    const int64_t stride = a.strides[static_cast<int>(d)];
-    if (axes[d] == StreamAxis::kRow ? stride != 1 : axes[d] != StreamAxis::kOne && stride % 8 != 0) return false;
-  }
-  return true;
+  for (size_t d = 0; d < axes.size(); d++) if (axes[d] == StreamAxis::kRow) return a.strides[static_cast<int>(d)] == 1;
+  return false;
+}
+bool whole_columns(const TilePlan& p, NodeId output) {
+  if (!lies_along_rows(p, output)) return false;
+  const ValueId v = p.body.node(output).operands[0];
+  const Access& a = p.results[static_cast<size_t>(p.body.form<Output>(output)->result)];
+  const auto& axes = p.axes[static_cast<size_t>(v)];
+  for (size_t d = 0; d < axes.size(); d++)
+    if (axes[d] != StreamAxis::kRow && axes[d] != StreamAxis::kOne && a.strides[static_cast<int>(d)] % 8 != 0) return false;
+  return a.offset % 8 == 0;
 }
 
 /// Operands of rows and columns that the tail reads.
@@ -513,15 +518,16 @@ int64_t staged_at(const TilePlan& p, NodeId node) {
   std::vector<NodeId> all = p.body.outputs();
   for (NodeId n : p.body.inputs()) all.push_back(n);
   for (NodeId n : all) {
-    const bool fits = (whole_lines(p, n) || whole_columns(p, n)) && at + p.staged_bytes() <= p.computed_at;
+    const bool fits = (whole_lines(p, n) || lies_along_rows(p, n)) && at + p.staged_bytes() <= p.computed_at;
     if (n == node) return fits ? at : -1;
     if (fits) at += p.staged_bytes();
   }
   return -1;
 }
 
-bool staged_by_columns(const TilePlan& p, NodeId output) {
-  return staged_at(p, output) >= 0 && !whole_lines(p, output) && whole_columns(p, output);
+ByColumns staged_by_columns(const TilePlan& p, NodeId output) {
+  if (staged_at(p, output) < 0 || whole_lines(p, output) || !lies_along_rows(p, output)) return ByColumns::kNo;
+  return whole_columns(p, output) ? ByColumns::kWhole : ByColumns::kUneven;
 }
 
 bool reads_lines(const StreamShape& s, NodeId input) {

@@ -124,7 +124,7 @@ double scattered_us(const TilePlan& p) {
   constexpr double kSector = 32, kBytesPerUs = 2.5e6;
   double sectors = 0;
   for (NodeId n : p.body.outputs()) {
-    if (staged_by_columns(p, n)) continue;
+    if (staged_by_columns(p, n) != ByColumns::kNo) continue;
     const ValueId v = p.body.node(n).operands[0];
     const Access& a = p.results[static_cast<size_t>(p.body.form<Output>(n)->result)];
     int64_t row = 0, column = 1;
