@@ -206,7 +206,7 @@ class Planner {
   bool model_computes(NodeId call) const;
   bool is_computed(NodeId call, ValueId operand) const;
   ValueId stored_below(ValueId v) const;   ///< what lies in memory, below views of it
-  bool is_position(ValueId v) const;       ///< stored, or a view of what is, and its elements are parts of their indices (passes/positions.h)
+  bool is_position(ValueId v) const;       ///< stored, or a view of what is, of parts of their indices (passes/positions.h)
   Planned finish();
 
   /// A call's body as strategies take it, and where its operands and results lie. computes: an operand is a position that is not stored.

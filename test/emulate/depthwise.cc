@@ -46,6 +46,35 @@ struct Built : Divisions {
 
 }  // namespace
 
+TEST_CASE("a norm over channels that lie apart stores them beside each other") {
+  const std::string compiler = find_host_compiler();
+  if (compiler.empty()) {
+    WARN("skipped: there is no host compiler");
+    return;
+  }
+  Built cases;
+  for (const auto& [channels, held] : {std::pair{128, 8}, {96, 6}, {64, 8}, {80, 5}}) {
+    const std::string what = fmt::format("{} channels", channels);
+    const std::string text = fmt::format(
+        R"({{"version": "1.0", "name": "depthwise", "inputs": {{"x": {{"shape": [4, {0}, 28, 28], "dtype": "float16"}}, )"
+        R"("g": {{"shape": [{0}, 1, 1], "dtype": "float16"}}}}, "outputs": {{"y": {{"dtype": "float16"}}}}, "nodes": [)"
+        R"({{"op": "mean", "inputs": ["x"], "output": "m", "attrs": {{"axis": 1, "keepdim": true}}}}, )"
+        R"({{"op": "sub", "inputs": ["x", "m"], "output": "d"}}, {{"op": "square", "inputs": ["d"], "output": "q"}}, )"
+        R"({{"op": "mean", "inputs": ["q"], "output": "v", "attrs": {{"axis": 1, "keepdim": true}}}}, )"
+        R"({{"op": "add", "inputs": ["v", 1e-06], "output": "e"}}, {{"op": "sqrt", "inputs": ["e"], "output": "r"}}, )"
+        R"({{"op": "div", "inputs": ["d", "r"], "output": "n"}}, {{"op": "mul", "inputs": ["n", "g"], "output": "t"}}, )"
+        R"({{"op": "transpose", "inputs": ["t"], "output": "y", "attrs": {{"perm": [0, 2, 3, 1]}}}}]}})",
+        channels);
+    const RegionPlan& p = cases.add_reduced(what, text);
+    const std::map<std::string, std::string> files = emit_module(program_of(text, what), cases.kept.back(), cases.target, {}).files;
+    INFO(what);
+    CHECK(p.shape == RegionPlan::Shape::kColumn);
+    CHECK(p.held == held);
+    CHECK((files.at("depthwise.cu").find("store_along<") != std::string::npos) == (held != 5));
+  }
+  check_emulations(cases.all, cases.names, compiler, 1.0, true);
+}
+
 TEST_CASE("threads of a window take rows, and lanes lie in one of them") {
   const std::string compiler = find_host_compiler();
   if (compiler.empty()) {

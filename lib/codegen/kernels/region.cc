@@ -407,6 +407,7 @@ class RegionEmitter {
     for (size_t s = 0; s < stores.size(); s++) {
       const RegionStore& store = stores[s];
       if (store.vector && !at_edges_) line("y{}[i{}] = v{};", s, p_.lane, store.value);
+      else if (stores_along(store)) line("t{}[k][{}] = v{};", s, lane_subscript(), store.value);
       else
         line("p{}[{}] = mo::store<{}>(v{});", store.access, text(store.offset),
              storage_type(p_.accesses[static_cast<size_t>(store.access)]), store.value);
@@ -604,7 +605,8 @@ class RegionEmitter {
     line("#pragma unroll{}", p_.staged ? " 4" : "");
     open(fmt::format("for (int k = 0; k < {}; k++)", p_.held));
     const int step = p_.shape == RegionPlan::Shape::kRow ? p_.team : p_.threads / p_.columns;
-    line("const {} u = Team::{}() + k * {};", type_, p_.shape == RegionPlan::Shape::kRow ? "lane" : "depth", step);
+    if (units_beside()) line("const {} u = Team::depth() * {} + k;", type_, p_.held);
+    else line("const {} u = Team::{}() + k * {};", type_, p_.shape == RegionPlan::Shape::kRow ? "lane" : "depth", step);
     line("(void)u;");
     // a row has as many vectors as the longest, or one less
     if (const int64_t sure = (p_.length - 1) / step; p_.uneven)
@@ -739,6 +741,41 @@ class RegionEmitter {
     close();
   }
 
+  // ---- columns that are held, and stored along what a thread holds of one (a norm over channels that lie apart, with channels last): its
+  // units lie beside each other, in vectors of as many as divide them
+  int piece() const { return std::min(8, p_.held & -p_.held); }
+  bool stores_along(const RegionStore& s) const {
+    if (p_.shape != RegionPlan::Shape::kColumn || p_.lane < 0 || p_.inner.size() != 1 || s.vector || piece() < 2 ||
+        p_.held * (p_.threads / p_.columns) != p_.length || dtype_bytes(p_.accesses[static_cast<size_t>(s.access)].dtype) != 2)
+      return false;
+    for (const auto& [v, c] : s.offset.terms) {
+      const bool is_inner = v == p_.inner[0];
+      if (is_inner ? c != 1 : c % piece() != 0 || (v != p_.lane && levels_[static_cast<size_t>(v)] != VarLevel::kRow)) return false;
+    }
+    return s.offset.coefficient(p_.inner[0]) == 1 && s.offset.constant % piece() == 0;
+  }
+  bool units_beside() const {
+    return std::any_of(p_.passes.begin(), p_.passes.end(), [&](const RegionPass& pass) {
+      return std::any_of(pass.stores.begin(), pass.stores.end(), [&](const RegionStore& s) { return stores_along(s); });
+    });
+  }
+  void declare_along(const RegionPass& pass) {
+    for (size_t s = 0; s < pass.stores.size(); s++)
+      if (stores_along(pass.stores[s])) line("mo::real t{}[{}][{}];", s, p_.held, p_.width);
+  }
+  void store_along(const RegionPass& pass) {
+    for (size_t s = 0; s < pass.stores.size(); s++) {
+      const RegionStore& store = pass.stores[s];
+      if (!stores_along(store)) continue;
+      open("");
+      line("const {} i{} = Team::depth() * {};", type_, p_.inner[0], p_.held);
+      open_lanes({p_.lane});
+      line("mo::store_along<{}>(p{} + ({}), t{}, i{});", piece(), store.access, text(store.offset), s, p_.lane);
+      close();
+      close();
+    }
+  }
+
   void reduce_columns(const std::vector<RegionReduce>& reduces) {
     for (const RegionReduce& r : reduces)
       if (r.leader >= 0) {   // each thread's own, before they become those of all
@@ -770,9 +807,11 @@ class RegionEmitter {
       }
       if (!pass.body.empty() || !pass.stores.empty() || !pass.reduces.empty()) {
         open("if (live)");
+        declare_along(pass);
         open_inner(pass, "Team::depth()", p_.threads / p_.columns);
         body(pass.body, pass.stores, pass.reduces, true);
         close();
+        store_along(pass);
         close();
       }
       reduce_columns(pass.reduces);

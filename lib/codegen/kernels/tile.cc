@@ -584,7 +584,8 @@ class TileEmitter : public StreamText {
   // ---- the tail
   std::string item_place(const char* t = "t") const {
     return fmt::format(
-        "const int m = first_row + team * kGroupRows + (rank * kTail + {}) * 8 + lane % 4 * 2, c = column + (warp & 3) * 16 + lane / 4;", t);
+        "const int m = first_row + team * kGroupRows + (rank * kTail + {}) * 8 + lane % 4 * 2, c = column + (warp & 3) * 16 + lane / 4;",
+        t);
   }
   std::string sum_item(size_t i) const override {
     if (p_.cluster == 1) return fmt::format("total{}.item(t)", i);
@@ -617,8 +618,8 @@ class TileEmitter : public StreamText {
     if (shape(value(n)) == Shape::kRows) return fmt::format("load_two({} + m * int64_t({}), {}, 1, kM - m)", pointer(n), rs, rs);
     if (reads_lines(p_, n))
       return fmt::format(
-          "load_item_lines({} + (m - lane % 4 * 2) * int64_t({}) + (c - lane / 4), {}, kM - m + lane % 4 * 2, kN - c + lane / 4)", pointer(n),
-          rs, rs);
+          "load_item_lines({} + (m - lane % 4 * 2) * int64_t({}) + (c - lane / 4), {}, kM - m + lane % 4 * 2, kN - c + lane / 4)",
+          pointer(n), rs, rs);
     return fmt::format("load_item({} + m * int64_t({}) + c * int64_t({}), {}, {}, kM - m, kN - c)", pointer(n), rs, cs, rs, cs);
   }
   /// Inputs that each item of the tail reads from device memory.
@@ -725,7 +726,8 @@ class TileEmitter : public StreamText {
     open("if (i == {}) {{", std::min<int64_t>(2, p_.chunks_per_block / 2));
     tail_rows();
     for (NodeId n : rows)
-      line("prefetch_rows<kTail * 8>({} + tail_row * int64_t({}), {}, tail_rows);", pointer(n), stride(n, Axis::kRow), stride(n, Axis::kRow));
+      line("prefetch_rows<kTail * 8>({} + tail_row * int64_t({}), {}, tail_rows);", pointer(n), stride(n, Axis::kRow),
+           stride(n, Axis::kRow));
     for (NodeId n : lines)
       line("if (column < kN) prefetch_rows<kTail * 8>({} + tail_row * int64_t({}) + column, {}, tail_rows);", pointer(n),
            stride(n, Axis::kRow), stride(n, Axis::kRow));

@@ -39,6 +39,16 @@ template <int N, class S> MO_FN void store_vector(S* to, const real (&from)[N]) 
 #pragma unroll
   for (int w = 0; w < ElementVector<N, S>::kWords; w++) reinterpret_cast<typename ElementVector<N, S>::Bits*>(to)[w] = pack.words[w];
 }
+/// Lane `lane` of N vectors, as N neighbours, PIECE at once.
+template <int PIECE, int N, int WIDTH, class S> MO_FN void store_along(S* to, const real (&from)[N][WIDTH], int lane) {
+#pragma unroll
+  for (int first = 0; first < N; first += PIECE) {
+    real x[PIECE];
+#pragma unroll
+    for (int i = 0; i < PIECE; i++) x[i] = from[first + i][lane];
+    store_vector(to + first, x);
+  }
+}
 /// The first `valid` of N elements; the rest of `to` is 0.
 template <int N, class S> MO_FN void load_vector(real (&to)[N], const S* from, int valid) {
   if (valid >= N) return load_vector(to, from);

@@ -97,10 +97,18 @@ std::optional<Dims> Planner::other_lines(ValueId moved) const {
   const auto at = static_cast<size_t>(moved);
   const Dims dims = g_.dims(moved);
   const int r = dims.rank();
-  if (r < 2 || dims[r - 1] == 1 || dims[r - 2] == 1 || dims[r - 2] * dtype_bytes(g_.type(moved).dtype) % 16 != 0) return std::nullopt;
-  if (buffers_[static_cast<size_t>(views_[at].buffer)].kind != Buffer::Kind::kWorkspace ||
-      !std::all_of(readers_[at].begin(), readers_[at].end(), [&](int x) { return items_[static_cast<size_t>(x)].call >= 0; }))
-    return std::nullopt;
+  const Buffer& buffer = buffers_[static_cast<size_t>(views_[at].buffer)];
+  if (r < 2 || dims[r - 1] == 1 || dims[r - 2] == 1 || buffer.kind != Buffer::Kind::kWorkspace) return std::nullopt;
+  if (!model_ && dims[r - 2] * dtype_bytes(buffer.dtype) % 16 != 0) return std::nullopt;
+  // read by calls, as it is or transposed: not every other view has strides then
+  const auto fits = [&](ValueId o) {
+    while (o != moved && form<Transpose>(o) && !stored_[static_cast<size_t>(o)]) o = operand(o);
+    return o == moved || stored_below(o) != moved;
+  };
+  for (int x : readers_[at]) {
+    const NodeId call = items_[static_cast<size_t>(x)].call;
+    if (call < 0 || !std::all_of(g_.node(call).operands.begin(), g_.node(call).operands.end(), fits)) return std::nullopt;
+  }
   Dims turned = dims;
   std::swap(turned[r - 2], turned[r - 1]);
   Dims out = row_major_strides(turned);
@@ -121,7 +129,8 @@ std::optional<Planner::Unmoved> Planner::made_as_read(size_t i, bool across) con
     if (!step_back(v, strides)) break;
   const auto c = static_cast<size_t>(v);
   if (!form<Call>(v) || readers_[c] != std::set<int>{static_cast<int>(i)} || views_[c].run > 0 ||
-      buffers_[static_cast<size_t>(views_[c].buffer)].kind != Buffer::Kind::kWorkspace)
+      buffers_[static_cast<size_t>(views_[c].buffer)].kind != Buffer::Kind::kWorkspace ||
+      buffers_[static_cast<size_t>(views_[c].buffer)].dtype != buffers_[static_cast<size_t>(views_[at].buffer)].dtype)
     return std::nullopt;
   Unmoved out{v, {views_[at].buffer, views_[at].offset, strides}, {g_.value(v).node}, laid};
   for (int x : readers_[at])   // which may like one better than the other

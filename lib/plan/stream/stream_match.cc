@@ -813,7 +813,8 @@ std::vector<StreamShape> stream_shapes(const Graph& body, const std::vector<Acce
   std::vector<StreamShape> out;
   const bool is_wide = wide.run();
   // a product of two stored operands with more rows than columns, say, whose columns only lie as a weight's may, or lie in lines
-  if (!(is_wide && wide.stores_along_columns()) && narrow.run() && (!is_wide || narrow.stores_along_columns())) out.push_back(narrow.take());
+  if (!(is_wide && wide.stores_along_columns()) && narrow.run() && (!is_wide || narrow.stores_along_columns()))
+    out.push_back(narrow.take());
   if (is_wide) out.push_back(wide.take());
   if (out.empty()) reason = wide.reason.empty() ? "extents that do not line up" : wide.reason;
   return out;

@@ -101,8 +101,10 @@ TEST_CASE("what is called a position is one") {
     Numbers x = iota(b, static_cast<int>(rng.below(static_cast<uint64_t>(dims.rank()))), dims);
     for (int n = 0; n < 4; n++) {
       const uint64_t kind = rng.below(3);
-      if (kind == 0) x = repeated(b, x, static_cast<int>(rng.below(static_cast<uint64_t>(x.dims.rank()))), 1 + static_cast<int64_t>(rng.below(3)));
-      else x = kind == 1 ? transposed(b, x, rng) : reshaped(b, x, rng);
+      const int dim = static_cast<int>(rng.below(static_cast<uint64_t>(x.dims.rank())));
+      x = kind == 0   ? repeated(b, x, dim, 1 + static_cast<int64_t>(rng.below(3)))
+          : kind == 1 ? transposed(b, x, rng)
+                      : reshaped(b, x, rng);
     }
     b.add_output(0, x.v, DType::kF32);
     const Graph g = std::move(b).finish();
