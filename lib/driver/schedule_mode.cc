@@ -131,7 +131,7 @@ class ScheduleRun {
   ValueId positions(Builder& b, const schedule::Param& x, size_t i) const {
     const int64_t extent = x.dims[x.position], div = x.position_div, period = x.position_period ? x.position_period : extent / div;
     if (div == 1 && period >= extent) return b.add(Iota{x.position, x.dims}, {});
-    if (extent % (div * period) != 0)
+    if (extent % (div * period) != 0 || x.dims.rank() + 2 > kMaxRank)
       refuse(fmt::format("positions of parameter {} whose periods do not end with its dimension", i), fmt::format("param {}", i));
     Dims dims;
     for (int d = 0; d < x.dims.rank(); d++) {

@@ -164,8 +164,9 @@ class Reader {
   }
   void position(Param& x) {
     x.position = static_cast<int>(number(0, std::max(0, x.dims.rank() - 1)));
-    if (take("divided")) x.position_div = number(1);
-    if (take("modulo")) x.position_period = number(1);
+    const int64_t extent = x.dims.rank() ? x.dims[x.position] : 1;
+    if (take("divided")) x.position_div = number(1, extent);
+    if (take("modulo")) x.position_period = number(1, extent / x.position_div);
   }
   void second(Param& x) {
     x.second.dim = static_cast<int>(number(0, std::max(0, x.dims.rank() - 1)));

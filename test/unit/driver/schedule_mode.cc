@@ -61,6 +61,9 @@ TEST_CASE("an edit that no kernel follows is refused where it stands, with what 
       {"by direct", "by lines", "the strategy 'stream' does this otherwise", 25},
       {"oct 16x64 ld", "oct 16x64 tma", "P4: tma come to shared memory", 18},
       {"f16[16,4096]", "f16[16,4096] offset 8", "parameter 0 is a part of another tensor", 3},
+      {"f16[16,4096]", "f16[16,4096] position 0 divided 1000", "a number from 1 to 16 belongs here", 3},
+      {"f16[16,4096]", "f16[16,4096] position 0 divided 4 modulo 5", "a number from 1 to 4 belongs here", 3},
+      {"f16[16,4096]", "f16[16,4096] position 0 modulo 7", "positions of parameter 0 whose periods do not end", 3},
       {"f16[16,4096]", "f61[16,4096]", "there is no element type 'f61'", 3},
   };
   for (const Edit& e : edits) {
