@@ -213,7 +213,8 @@ Proof prove(const Graph& given_a, const Graph& given_b, int64_t steps) {
     if (loose.empty()) loose = loose_running(*g);
   for (const Graph* g : {&a, &b})
     if (auto broken = check_laws(*g)) { out.reason = *broken; return out; }
-  // First with little multiplied out, then layer by layer, then with more.
+  // First with little multiplied out, then step by step (the same functions of the same, which grow where they are multiplied out), then
+  // layer by layer, then with more.
   auto keep = [&](Proof p) {
     const bool may = out.may_be_undefined || p.may_be_undefined;
     if (p.proved || out.reason.empty() || (out.gave_up && !p.gave_up)) out = std::move(p);
@@ -222,7 +223,8 @@ Proof prove(const Graph& given_a, const Graph& given_b, int64_t steps) {
   };
   bool full = false;
   static constexpr ProofLimits kShallow{200'000, 16, 4, 4}, kMiddle{1'000'000, 256, 32, 24}, kDeep{4'000'000, 1024, 32, 24},
-      kRewriting{.steps = 1'000'000, .rewrite = true};
+      kRewriting{.steps = 1'000'000, .rewrite = true},
+      kNaming{.steps = 1'000'000, .terms = 16, .expand = 4, .indices = 4, .name = true};
   // a shift that may be anything might be undefined, and one by something else than the maximum overflows, whatever real numbers say: but a
   // maximum may be asked for itself
   if (!loose.empty()) {
@@ -231,6 +233,8 @@ Proof prove(const Graph& given_a, const Graph& given_b, int64_t steps) {
     return out;
   }
   if (keep(attempt(a, b, kShallow, effort, false, &full))) return out;
+  bool spent = false;   // of this try: the others need less for some
+  if (Proof p = attempt(a, b, kNaming, effort, false, &spent); p.proved) return p;
   if (keep(attempt_in_layers(a, b, kMiddle, effort, &full))) return out;
   if (keep(attempt(a, b, kMiddle, effort, true, &full)) || full) return out;
   if (out.gave_up && keep(attempt(a, b, kDeep, effort, false, &full))) return out;

@@ -222,16 +222,71 @@ std::optional<double> Terms::as_literal(PolyId p) const {
   return std::bit_cast<double>(data(f.atom)[0]) * (t[0].coef.n < 0 ? -1 : 1);
 }
 
+bool Terms::is_small(PolyId x) const { return terms(x).empty() || (terms(x).size() == 1 && factors(terms(x)[0].mono).size() <= 1); }
+
 PolyId Terms::cut(PolyId x) {
-  if (x < 0 || is_masked(x) || (terms(x).size() <= 1 && (terms(x).empty() || factors(terms(x)[0].mono).size() <= 1))) return x;
+  if (x < 0 || is_masked(x) || is_small(x)) return x;
   std::vector<int64_t> data{x};
   for (VarId v : vars(x)) data.insert(data.end(), {v, idx.of_var(v)});
   return single(atom(AtomKind::kCut, std::move(data)));
 }
 
+void Terms::free_uses(AtomId a, std::map<IdxId, std::vector<int64_t>>& where, std::set<AtomId>& seen) const {
+  if (!seen.insert(a).second) return;
+  const std::vector<int64_t>& d = data(a);
+  const auto use = [&](IdxId i, int64_t of, size_t place) {
+    const auto& free = idx.vars(i);
+    if (free.empty() || std::any_of(free.begin(), free.end(), [&](VarId v) { return idx.var(v).kind == VarKind::kBound; })) return;
+    std::vector<int64_t>& at = where[i];
+    at.insert(at.end(), {static_cast<int64_t>(kind(a)), of, static_cast<int64_t>(place)});
+  };
+  switch (kind(a)) {
+    case AtomKind::kInput: for (size_t i = 1; i < d.size(); i++) use(static_cast<IdxId>(d[i]), d[0], i); break;
+    case AtomKind::kCut: for (size_t i = 2; i < d.size(); i += 2) use(static_cast<IdxId>(d[i]), d[0], i); break;
+    case AtomKind::kGe0: use(static_cast<IdxId>(d[0]), 0, 0); break;
+    case AtomKind::kSum:
+      for (size_t i = static_cast<size_t>(d[0]) + 1; i < d.size(); i += 3) free_uses(static_cast<AtomId>(d[i]), where, seen);
+      break;
+    default:
+      for (PolyId p : parts_of(a))
+        for (const Term& t : terms(p))
+          for (const Factor& f : factors(t.mono)) free_uses(f.atom, where, seen);
+  }
+}
+
+PolyId Terms::named(PolyId x) {
+  if (!limits_.name || x < 0 || is_masked(x) || is_small(x)) return x;
+  std::map<IdxId, std::vector<int64_t>> where;
+  std::set<AtomId> seen;
+  for (const Term& t : terms(x))
+    for (const Factor& f : factors(t.mono)) free_uses(f.atom, where, seen);
+  constexpr int64_t kAnyExtent = int64_t{1} << 31;   // what is true of an index below it is true of one that ends earlier
+  std::erase_if(where, [&](const auto& use) { return idx.range(use.first).first < 0 || idx.range(use.first).second >= kAnyExtent; });
+  std::vector<std::pair<std::vector<int64_t>, IdxId>> uses;
+  VarMap same;
+  for (auto& [index, at] : where) {
+    std::sort(at.begin(), at.end());
+    uses.emplace_back(at, index);
+    for (VarId v : idx.vars(index)) same[v] = idx.of_var(v);
+  }
+  std::sort(uses.begin(), uses.end());
+  std::map<VarId, IdxId> arguments;
+  for (size_t i = 0; i < uses.size(); i++) {
+    const VarId place = idx.make_var(VarKind::kTemp, -1 - static_cast<int32_t>(i), 0, kAnyExtent);
+    places_[uses[i].second] = idx.of_var(place);
+    arguments[place] = uses[i].second;
+  }
+  const PolyId definition = subst(x, same);
+  places_.clear();
+  if (definition < 0) return kPoison;
+  std::vector<int64_t> data{definition};
+  for (VarId v : vars(definition)) data.insert(data.end(), {v, arguments.contains(v) ? arguments.at(v) : idx.of_var(v)});
+  return single(atom(AtomKind::kCut, std::move(data)));
+}
+
 // ---- domains
 
-std::vector<PolyId> Terms::parts_of(AtomId a) {
+std::vector<PolyId> Terms::parts_of(AtomId a) const {
   const std::vector<int64_t> d = data(a);
   auto polys = [&](size_t from, size_t to) {
     std::vector<PolyId> out;
@@ -437,7 +492,7 @@ PolyId Terms::subst_binder(AtomKind k, const std::vector<int64_t>& d, const VarM
   }
   if (k == AtomKind::kRunning) {
     const VarMap inner = opened(0, 1);
-    return running(subst(static_cast<PolyId>(d[2]), inner, fresh), temps[0], idx.subst(static_cast<IdxId>(d[1]), map));
+    return running(subst(static_cast<PolyId>(d[2]), inner, fresh), temps[0], index_in(static_cast<IdxId>(d[1]), map));
   }
   const auto n = static_cast<size_t>(d[0]);
   const VarMap inner = opened(1, n);
@@ -457,7 +512,7 @@ PolyId Terms::subst_atom(AtomId id, Power power_of, const VarMap& map, Memo& mem
   const AtomKind k = kind(id);
   const std::vector<int64_t> d = data(id);
   auto below = [&](int64_t p) { return subst(static_cast<PolyId>(p), map, memo); };
-  auto index = [&](int64_t x) { return idx.subst(static_cast<IdxId>(x), map); };
+  auto index = [&](int64_t x) { return index_in(static_cast<IdxId>(x), map); };
   PolyId out = kPoison;
   switch (k) {
     case AtomKind::kInput: {
@@ -466,7 +521,7 @@ PolyId Terms::subst_atom(AtomId id, Power power_of, const VarMap& map, Memo& mem
       out = input(static_cast<int>(d[0]), at);
       break;
     }
-    case AtomKind::kIndex: out = index_value(idx.subst(idx.of_atom(static_cast<IdxAtomId>(d[0])), map)); break;
+    case AtomKind::kIndex: out = index_value(index(idx.of_atom(static_cast<IdxAtomId>(d[0])))); break;
     case AtomKind::kGe0: out = ge0(index(d[0])); break;
     case AtomKind::kExp: out = exp(below(d[0])); break;
     case AtomKind::kCut: {

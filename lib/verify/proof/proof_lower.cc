@@ -132,6 +132,7 @@ class Lowering {
       out.element = t_.select(t_.finite_where(x[0]), apply_map(fn, a, t_.finite_part(x[0]), x[1], x[2]), t_.constant(*limit));
     else
       out.element = apply_map(fn, a, x[0], x[1], x[2]);
+    out.element = t_.named(out.element);
     return out;
   }
 

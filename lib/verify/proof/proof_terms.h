@@ -84,6 +84,7 @@ struct ProofLimits {
   int depth = 8'000;           ///< of forms within forms, which functions here follow by calling themselves: about 6 MB of stack
   /// tanh as exponentials, running maxima as maxima, functions of conditional values by cases: more is equal, and forms are larger
   bool rewrite = false;
+  bool name = false;           ///< what a function returns becomes an atom, a definition at indices
   int64_t bytes = 150'000'000; ///< of all forms that were ever made, counted, not measured: about what they take
 };
 
@@ -125,6 +126,9 @@ class Terms {
   PolyId running(PolyId x, VarId over, IdxId at);
   PolyId subst(PolyId x, const VarMap& map);
   PolyId cut(PolyId x);                                                   ///< x as one atom; x itself if it is small already
+  /// With `name`, x as one atom: a definition over places, at the index expressions that stand in x. So a value of a tile is the
+  /// definition that a value of the whole is, at other indices.
+  PolyId named(PolyId x);
 
   /// By extent, where sums over an index of that extent are taken apart: ascending, within it.
   void split_sums(std::map<int64_t, std::set<int64_t>> at) { split_at_ = std::move(at); }
@@ -203,7 +207,7 @@ class Terms {
   bool compares(PolyId condition);                                        ///< the condition is about values, not indices
   bool divides(PolyId p);                                                 ///< by something that is not known to be positive
   bool finds_divisor(PolyId p);
-  std::vector<PolyId> parts_of(AtomId a);                                 ///< the polynomials in an atom's data; of a sum its product
+  std::vector<PolyId> parts_of(AtomId a) const;                                 ///< the polynomials in an atom's data; of a sum its product
   struct Unwatched {
     Terms& t;
     bool before;
@@ -240,6 +244,7 @@ class Terms {
   bool is_known(PolyId p) const { return poly_at(p).nonnegative; }
   bool is_positive(PolyId p) const { return poly_at(p).positive; }
   bool is_masked(PolyId p) const;
+  bool is_small(PolyId p) const;                                          ///< one factor, with a coefficient, or nothing
   Split split(PolyId p);
   PolyId under(PolyId x, PolyId condition);                               ///< x, simplified where the condition is 1
   PolyId complement(PolyId condition);
@@ -275,6 +280,12 @@ class Terms {
   PolyId subst(PolyId x, const VarMap& map, Memo& memo);
   PolyId subst_binder(AtomKind k, const std::vector<int64_t>& d, const VarMap& map);   ///< kMaxOver, kRunning, kSum
   PolyId subst_atom(AtomId a, Power p, const VarMap& map, Memo& memo);
+  /// Index expressions where they are used, without bound indices, each with where: ordered as the same uses are in any form.
+  void free_uses(AtomId a, std::map<IdxId, std::vector<int64_t>>& where, std::set<AtomId>& seen) const;
+  IdxId index_in(IdxId x, const VarMap& map) {
+    if (const auto place = places_.find(x); place != places_.end()) return place->second;
+    return idx.subst(x, map);
+  }
 
   /// factors of the top level with positive integer powers replaced
   PolyId rewrite(PolyId x, const std::map<AtomId, PolyId>& to);
@@ -298,6 +309,7 @@ class Terms {
   std::map<AtomId, bool> fails_, vanishes_;
   std::map<PolyId, bool> divides_;
   std::map<int64_t, std::set<int64_t>> split_at_;
+  std::map<IdxId, IdxId> places_;   ///< while a definition is made: the places that stand for index expressions
 };
 
 }  // namespace mirage::verify
