@@ -104,10 +104,14 @@ class Planner {
 
   // ---- merging
 
-  std::vector<int> successors(int i) const;
+  /// The items that read what item i makes; one that reads several of its values several times.
+  template <class F> void for_successors(int i, F&& visit) const;
+
+  /// An order of the living items in which each stands behind those whose values it reads.
+  void rank_items();
 
   /// Whether `to` depends on `from` through at least one other item.
-  bool depends_around(int from, int to) const;
+  bool depends_around(int from, int to);
 
   /// Makes items a (earlier) and b one kernel if that is one region and no slower.
   bool try_merge(int a, int b);
@@ -237,6 +241,7 @@ class Planner {
   std::vector<Item> items_;
   std::vector<int> producer_;                   // per value, the item that stores it
   std::vector<std::set<int>> readers_;
+  std::vector<int> ranks_;                      // per item, its place in the order of rank_items(); empty: not known
   std::set<std::pair<std::vector<ValueId>, std::vector<ValueId>>> tried_;
   std::vector<std::pair<ValueId, View>> pending_;
   std::map<NodeId, bool> computes_;             // calls whose operands that are positions are not stored

@@ -75,6 +75,7 @@ std::set<ValueId> Planner::reads_of(const std::vector<ValueId>& values, const st
 void Planner::index_items() {
   producer_.assign(views_.size(), -1);
   readers_.assign(views_.size(), {});
+  ranks_.clear();
   for (size_t i = 0; i < items_.size(); i++) {
     if (!items_[i].alive) continue;
     if (items_[i].split.half != RegionSplit::Half::kFirst)   // which leaves parts of its values to the second half
@@ -106,32 +107,51 @@ RegionGroup Planner::group_of(const Item& item, int a, int b) const {
   return group;
 }
 
-std::vector<int> Planner::successors(int i) const {
-  std::set<int> out;
-  for (ValueId v : items_[static_cast<size_t>(i)].values)
-    out.insert(readers_[static_cast<size_t>(v)].begin(), readers_[static_cast<size_t>(v)].end());
-  if (const NodeId call = items_[static_cast<size_t>(i)].call; call >= 0)
-    for (int k = 0; k < g_.node(call).num_values; k++) {
-      const auto& r = readers_[static_cast<size_t>(g_.node(call).first_value + k)];
-      out.insert(r.begin(), r.end());
-    }
-  return {out.begin(), out.end()};
+template <class F> void Planner::for_successors(int i, F&& visit) const {
+  const Item& item = items_[static_cast<size_t>(i)];
+  for (ValueId v : item.values)
+    for (int s : readers_[static_cast<size_t>(v)]) visit(s);
+  for (int k = 0; item.call >= 0 && k < g_.node(item.call).num_values; k++)
+    for (int s : readers_[static_cast<size_t>(g_.node(item.call).first_value + k)]) visit(s);
 }
 
-bool Planner::depends_around(int from, int to) const {
-  std::set<int> seen;
+void Planner::rank_items() {
+  if (!ranks_.empty()) return;
+  const size_t n = items_.size();
+  ranks_.assign(n, -1);
+  std::vector<int> waits(n, 0), ready;
+  for (size_t i = 0; i < n; i++)
+    for (ValueId v : items_[i].reads) waits[i] += items_[i].alive && producer_[static_cast<size_t>(v)] >= 0;
+  for (size_t i = 0; i < n; i++)
+    if (items_[i].alive && waits[i] == 0) ready.push_back(static_cast<int>(i));
+  for (size_t at = 0; at < ready.size(); at++) {
+    ranks_[static_cast<size_t>(ready[at])] = static_cast<int>(at);
+    for_successors(ready[at], [&](int s) { if (--waits[static_cast<size_t>(s)] == 0) ready.push_back(s); });
+  }
+  MIRAGE_ASSERT(static_cast<int64_t>(ready.size()) == std::count_if(items_.begin(), items_.end(), [](const Item& i) { return i.alive; }))
+      << "items wait for each other: " << print(g_);
+}
+
+bool Planner::depends_around(int from, int to) {
+  rank_items();
+  const int end = ranks_[static_cast<size_t>(to)];
+  if (ranks_[static_cast<size_t>(from)] >= end) return false;   // no path at all
+  std::vector<bool> seen(items_.size());
   std::vector<int> work;
-  for (int s : successors(from))
-    if (s != to && seen.insert(s).second) work.push_back(s);
-  while (!work.empty()) {
+  bool found = false;
+  const auto visit = [&](int s) {
+    if (ranks_[static_cast<size_t>(s)] >= end || seen[static_cast<size_t>(s)]) return;
+    seen[static_cast<size_t>(s)] = true;
+    work.push_back(s);
+  };
+  for_successors(from, visit);
+  while (!found && !work.empty()) {
     const int i = work.back();
     work.pop_back();
-    for (int s : successors(i)) {
-      if (s == to) return true;
-      if (seen.insert(s).second) work.push_back(s);
-    }
+    for_successors(i, [&](int s) { found = found || s == to; });
+    for_successors(i, visit);
   }
-  return false;
+  return found;
 }
 
 bool Planner::try_merge(int a, int b) {
@@ -150,9 +170,13 @@ bool Planner::try_merge(int a, int b) {
   }
   if (!wanted) return false;
   item.reads = reads_of(item.values, item.copies);
+  for (ValueId v : x.reads) readers_[static_cast<size_t>(v)].erase(a);
+  for (ValueId v : y.reads) readers_[static_cast<size_t>(v)].erase(b);
+  for (ValueId v : item.reads) readers_[static_cast<size_t>(v)].insert(b);
+  for (ValueId v : x.values) producer_[static_cast<size_t>(v)] = b;
+  ranks_.clear();
   x.alive = false;
   y = std::move(item);
-  index_items();
   return true;
 }
 
