@@ -55,7 +55,7 @@ std::string emulation_source(const std::string& runtime, const std::vector<Emula
 /// What variables hold that nobody gave a value: a pattern (0xfe in every byte with g++, a large negative number), or zeros.
 enum class UnsetFill : uint8_t { kPattern, kZeros };
 /// What a compiler needs beside the text and the output file (g++ or clang++): one shared library comes out.
-std::vector<std::string> emulation_flags(UnsetFill = UnsetFill::kPattern);
+std::vector<std::string> emulation_flags(UnsetFill = UnsetFill::kPattern, bool is_clang = false);
 
 struct EmulateOptions {
   bool field = false;                    ///< values are elements of mirage_field (field.h), also those in the buffers

@@ -117,10 +117,8 @@ EmulationLibrary build_emulation(const std::vector<const EmulationCase*>& cases,
     MIRAGE_ASSERT(c->runtime == cases[0]->runtime) << "cases of one library with device libraries of their own";
   const std::string text = emulation_source(is_own ? cases[0]->runtime : runtime_text(), kernels);
   std::vector<std::string> argv = {compiler};
-  for (const std::string& f : emulation_flags(fill)) argv.push_back(f);
-  // before version 16 clang asks for this
-  if (fill == UnsetFill::kZeros && fs::path(compiler).filename().string().find("clang") != std::string::npos)
-    argv.push_back("-enable-trivial-auto-var-init-zero-knowing-it-will-be-removed-from-clang");
+  const bool is_clang = fs::path(compiler).filename().string().find("clang") != std::string::npos;
+  for (const std::string& f : emulation_flags(fill, is_clang)) argv.push_back(f);
   uint64_t hash = hash_text(text);
   for (const std::string& a : argv) hash = hash_combine(hash, hash_text(a));
   const std::string stem = fmt::format("{}/{}{:016x}", folder, kStem, hash);
