@@ -163,6 +163,7 @@ void Enumerator::grow(State& s, int kernels_left) {
   const auto choices = target_choices(s, kernels_left);
   if (kernels_left > 1) for (const auto& targets : choices) prepare(make_problem(ref_.graph(), available(s), targets));
   for (const auto& targets : choices) {
+    if (report_.effort >= effort_limit_ && stopped()) return;   // each problem's splits take time, whether they are searched or not
     const Problem problem = make_problem(ref_.graph(), available(s), targets);
     if (problem.inside.empty() || is_out_of_order(s, targets)) continue;
     solve(problem, [&](const Solution& solution) {

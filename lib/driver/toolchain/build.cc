@@ -17,7 +17,7 @@ namespace mirage {
 
 namespace {
 
-constexpr size_t kMostLookedAt = 512 << 10;              ///< bytes of all kernels' texts that are compiled to see what registers they take
+constexpr size_t kMostLookedAt = 256 << 10;              ///< bytes of all kernels' texts that are compiled to see what registers they take
 constexpr double kLookSeconds = 30;                      ///< for that
 constexpr int64_t kCompilerMemory = int64_t{24} << 30;   ///< of one process of a compiler: a runaway must not take the machine
 
