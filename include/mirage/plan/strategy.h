@@ -36,7 +36,8 @@ struct Tiling {
   bool by_matrices = false;                               ///< a block has one matrix of a batch, whatever the body's grid says
   int64_t tiled_extent = 0;                               ///< the only extent that grid_tile divides; 0: any
   bool side_by_side = false;                              ///< its calls stand beside each other, each behind the blocks of those before it
-  /// regions whose rows are shared: elements of a row, those that its threads take at once, how many such rows there are
+  /// regions whose rows are shared: elements of a row, those that its threads take at once, how many such rows there are. row_team 0:
+  /// rows are not shared, and stay whole
   int64_t row = 0, row_team = 0, rows = 0;
   double padding = 1;                                     ///< what emulating it takes, of its own flops: some tiles are computed whole
 };

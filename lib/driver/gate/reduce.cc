@@ -65,7 +65,7 @@ int64_t reduced_extent(const Wish& w, Tails tails) {
   if (w.loop_tile > 0) shrink(w.loop_tile, w.iterations);
   else if (w.grid_tile > 0) shrink(w.grid_tile, w.pieces);
   else if (w.is_outer) e = std::min(w.extent, kFewMatrices);
-  else if (w.row > 0 && w.thrift == 0) e = std::min(w.extent, w.row + w.row / 4 + w.extent % 64);
+  else if (w.row > 0 && (w.thrift == 0 || w.row == w.extent)) e = std::min(w.extent, w.row + w.row / 4 + w.extent % 64);
   else if (w.thrift > 0 && w.extent > 192) e = 128 + (w.extent % 64 ? w.extent % 64 : 64);
   else if (w.extent > 512) e = 256 + w.extent % 64;
   if (w.grid_tile > 0 && w.loop_tile > 0) e = std::max(e, std::min(w.extent, 2 * w.grid_tile));
@@ -323,9 +323,9 @@ std::vector<Wish> wishes_of(const Program& program, const Plan& plan, const DimC
         named.emplace(witness.dims(v)[d], c);
       }
   for (const KernelPlan& k : plan.kernels)
-    if (const Tiling own = strategy_of(k).use(k, thrift); own.row_team > 0 && (!counts || counts(k)))
+    if (const Tiling own = strategy_of(k).use(k, thrift); own.rows > 0 && (!counts || counts(k)))
       for (Wish& w : wishes) {
-        if (w.extent == own.row) w.row = std::max(w.row, own.row_team);   // every thread of the row has work, some of them twice
+        if (w.extent == own.row) w.row = std::max(w.row, own.row_team > 0 ? own.row_team : own.row);   // every thread has work, some twice
         else if (w.extent == own.rows) w.is_outer = true;                 // of so long rows, few
       }
   for (size_t i = 0; i < split.size(); i++) {

@@ -33,7 +33,6 @@ constexpr int64_t kLonger = 4;           // times as long
 constexpr int kIdleRounds = 2;           // of such pieces in a row after which no way through all of them is cheaper: more bring nothing
 constexpr int64_t kMinStates = 20'000;   // of one piece
 constexpr int64_t kManyOperators = 24;   // the search of a whole that finds something with more finds it early: its parts are alike
-constexpr int64_t kLongProgram = 256;    // operators from which on a state of the whole takes time with their number
 constexpr double kMayGain = 0.02;        // of its straightforward time, at least, if a piece took no longer than its bytes and products do
 constexpr size_t kOthers = 3;            // other ways through two steps that are planned with the whole
 constexpr double kNearUs = 1.5;          // what they may cost more by themselves
@@ -665,7 +664,7 @@ int64_t states_of_whole(const Graph& g, int64_t states) {
                         : contractions > CutLimits{}.contractions + 1 ? states / 8
                         : operators > kManyOperators                  ? states / 4
                                                                       : states;
-  return std::max(fewer * kLongProgram / std::max(operators, kLongProgram), std::min<int64_t>(states, kMinStates));
+  return std::max(fewer, std::min<int64_t>(states, kMinStates));
 }
 
 Partitioned partition_program(const Program& program, const Target& target, const Plan& straightforward, const SearchOptions& options,

@@ -58,7 +58,7 @@ struct Partitioned {
 
 /// What the search of the whole gets of the states, where pieces are the likelier way: a quarter for many operators, an eighth for more
 /// contractions than a piece may have, a sixteenth where it would have to find a way around an operator that no block graph has (a
-/// concatenation, a repetition, a slice of what is computed). Of more than 256 operators fewer in proportion: each state takes longer.
+/// concatenation, a repetition, a slice of what is computed).
 int64_t states_of_whole(const Graph&, int64_t states);
 
 /// Searches with these options; max_states is for all pieces together. `straightforward`: the plan to beat. is_searched: the whole was

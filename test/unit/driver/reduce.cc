@@ -159,3 +159,24 @@ TEST_CASE("transposed convolutions have shapes small enough to be emulated") {
     CHECK(r.plan->kernels.size() == full.plan->kernels.size());
   }
 }
+
+TEST_CASE("of many rows that have a block each a few are emulated, and those whole, where all of them would take long") {
+  std::string nodes;
+  for (int i = 0; i < 30; i++)
+    nodes += fmt::format(R"({}{{"op": "softmax", "inputs": ["v{}"], "output": "v{}", "attrs": {{"axis": 1}}}})", i ? ", " : "", i, i + 1);
+  const auto p = parse_spec({"t.json", R"({"version": "1.0", "name": "t", "inputs": {"v0": {"shape": [96, 1024], "dtype": "float32"}},
+      "outputs": {"v30": {"shape": [96, 1024], "dtype": "float32"}}, "nodes": [)" + nodes + "]}"});
+  REQUIRE(p);
+  const Target target = *find_target("sm_90a");
+  const Planned full = make_plan(*p, p->graph, target);
+  REQUIRE(full.plan);
+  const auto& region = *std::get<std::shared_ptr<const RegionPlan>>(full.plan->kernels[0].body);
+  REQUIRE(region.team == region.threads);   // a row each
+  REQUIRE(full.plan->kernels[0].flops > 2e7);
+  const Reduced r = reduce_plan(*p, *full.plan, target, Tails::kOwn);
+  INFO(r.refusal);
+  REQUIRE(r.plan);
+  CHECK(r.program->inputs[0].type.dims == Dims{3, 1024});
+  REQUIRE(r.plan->kernels.size() == full.plan->kernels.size());
+  check_alike(region, *std::get<std::shared_ptr<const RegionPlan>>(r.plan->kernels[0].body));
+}
