@@ -31,15 +31,16 @@ std::string region_text(const KernelPlan& k) {
 }
 
 /// Rows that a cluster shares, or that wait in shared memory: every thread of the row has work, some of them twice; of so long rows, few.
-/// Of rows that have a block each, few where the shape is too large else, and those whole. A thread that is emulated takes longer for an operation than a
-/// tensor core's do.
+/// Of rows that have a block each, few where the shape is too large else, and those whole. A thread that is emulated takes longer for an
+/// operation than a tensor core's do.
 Tiling region_use(const KernelPlan& k, int thrift) {
   const RegionPlan& p = body_of<RegionPlan>(k);
   Tiling out;
   out.padding = 5;
   const bool is_shared = p.cluster > 1 || p.staged;
   if (is_shared) out.row = p.lane_extent, out.row_team = int64_t{p.team} * p.width, out.rows = p.rows;
-  else if (thrift > 0 && p.shape == RegionPlan::Shape::kRow && p.team == p.threads && p.rows != p.lane_extent) out.row = p.lane_extent, out.rows = p.rows;
+  else if (thrift > 0 && p.shape == RegionPlan::Shape::kRow && p.team == p.threads && p.rows != p.lane_extent)
+    out.row = p.lane_extent, out.rows = p.rows;
   return out;
 }
 
