@@ -174,7 +174,11 @@ bool Planner::try_merge(int a, int b) {
   for (ValueId v : y.reads) readers_[static_cast<size_t>(v)].erase(b);
   for (ValueId v : item.reads) readers_[static_cast<size_t>(v)].insert(b);
   for (ValueId v : x.values) producer_[static_cast<size_t>(v)] = b;
-  ranks_.clear();
+  int& place = ranks_[static_cast<size_t>(b)];
+  place = std::max(place, ranks_[static_cast<size_t>(a)]);
+  bool is_ordered = true;   // the later place is behind all that the two read; those that read them may stand ahead of it
+  for (int i : {a, b}) for_successors(i, [&](int s) { is_ordered = is_ordered && (s == b || ranks_[static_cast<size_t>(s)] > place); });
+  if (!is_ordered) ranks_.clear();
   x.alive = false;
   y = std::move(item);
   return true;
