@@ -207,7 +207,7 @@ class Terms {
   bool compares(PolyId condition);                                        ///< the condition is about values, not indices
   bool divides(PolyId p);                                                 ///< by something that is not known to be positive
   bool finds_divisor(PolyId p);
-  std::vector<PolyId> parts_of(AtomId a) const;                                 ///< the polynomials in an atom's data; of a sum its product
+  std::vector<PolyId> parts_of(AtomId a) const;                           ///< the polynomials in an atom's data; of a sum its product
   struct Unwatched {
     Terms& t;
     bool before;
