@@ -265,7 +265,7 @@ class BlockDescriber {
       x.unit = !s.tensor ? UnitId::kFma : s.type == ContractType::kTF32 ? UnitId::kSyncTf32 : UnitId::kSync16;
       x.swap = s.tensor && s.swap;
       if (s.tensor) x.warps = {s.wi, s.wj, s.wk};
-      else x.team = s.tj;
+      else x.warps[2] = s.wk, x.team = s.tj;
     } else {
       parts = name_parts({g().node(s.node).operands[0]}, to);
       leaves(g().node(s.node).operands[0], x.reads);
@@ -299,7 +299,7 @@ class BlockDescriber {
   std::vector<AxisId> own_axes(const Step& s) const {
     std::vector<AxisId> over;
     if (s.kind == Step::Kind::kReduce && s.group > 1) over.push_back(kLanes);
-    if (s.kind == Step::Kind::kReduce ? s.group > 32 : s.tensor && s.wk > 1) over.push_back(kWarps);
+    if (s.kind == Step::Kind::kReduce ? s.group > 32 : s.wk > 1) over.push_back(kWarps);
     return over;
   }
   void fold(const std::vector<ValueId>& values, const std::vector<AxisId>& over, WayId way, const std::vector<int>& tiles,

@@ -4,6 +4,7 @@
 
 #include "emulate/helpers.h"
 #include "emulate/run_all.h"
+#include "mirage/spec/text.h"
 
 using namespace mirage;
 using namespace mirage::test;
@@ -71,4 +72,84 @@ TEST_CASE("products on the float32 units in every direction") {
     names.push_back(turned ? "large, b turned" : "large");
   }
   check_emulations(all, names, compiler, 1.0, false);
+}
+
+namespace {
+
+/// tanh(x a + h c) + (x b) (h d): x is whole, h comes in a loop that the warps of a block divide.
+struct Cell { int rows, depth, length, columns, wide, step; bool turned; const char* dtype; };
+
+std::string graph_of(const Cell& c) {
+  const std::string weight = c.turned ? "{1},{0}" : "{0},{1}";
+  const auto whole = [&](int k) { return fmt::format(fmt::runtime(weight), k, c.columns); };
+  const char* t = std::string(c.dtype) == "float32" ? "f32" : "f16";
+  std::string out = fmt::format("kernel cell {{\n  %x = input 0 : f32[{0},{1}]\n  %h = input 1 : f32[{0},{2}]\n", c.rows, c.depth, c.length);
+  for (int i = 0; i < 4; i++) out += fmt::format("  %w{} = input {} : {}[{}]\n", i, i + 2, t, whole(i < 2 ? c.depth : c.length));
+  std::string names = "%x, %h";
+  for (int i = 0; i < 4; i++) {
+    if (c.turned) out += fmt::format("  %v{0} = transpose (1,0) %w{0}\n", i);
+    names += fmt::format(", %{}{}", c.turned ? 'v' : 'w', i);
+  }
+  out += fmt::format("  %y = call grid({},1,1) loop({}) ({}) {{\n    %p = input 0 grid(-,-,-) loop(-) : f32[{},{}]\n",
+                     (c.columns + c.wide - 1) / c.wide, (c.length + c.step - 1) / c.step, names, c.rows, c.depth);
+  out += fmt::format("    %q = input 1 grid(-,-,-) loop(1) : f32[{},{}]\n", c.rows, c.step);
+  for (int i = 0; i < 4; i++)
+    out += fmt::format("    %r{} = input {} grid(1,-,-) loop({}) : {}[{},{}]\n", i, i + 2, i < 2 ? "-" : "0", t, i < 2 ? c.depth : c.step, c.wide);
+  return out +
+         "    %e = tanh (add (matmul %p %r0) (accum.sum (matmul %q %r2)))\n    %o = add %e (mul (matmul %p %r1) (accum.sum (matmul %q "
+         "%r3)))\n    output 0 %o grid(1,-,-) : f32\n  }\n  output 0 %y : f32\n}\n";
+}
+
+Program program_of_cell(const Cell& c) {
+  std::string inputs = fmt::format(R"("x": {{"shape": [{0}, {1}], "dtype": "float32"}}, "h": {{"shape": [{0}, {2}], "dtype": "float32"}})", c.rows,
+                                   c.depth, c.length);
+  std::string nodes;
+  for (int i = 0; i < 4; i++) {
+    const int k = i < 2 ? c.depth : c.length;
+    inputs += fmt::format(R"(, "w{}": {{"shape": [{}, {}], "dtype": "{}"}})", i, c.turned ? c.columns : k, c.turned ? k : c.columns, c.dtype);
+    nodes += fmt::format(R"({{"op": "matmul", "inputs": ["{}", "w{}"], "output": "m{}", "attrs": {{"transpose_b": {}}}}}, )", i < 2 ? 'x' : 'h',
+                         i, i, c.turned);
+  }
+  nodes += R"({"op": "add", "inputs": ["m0", "m2"], "output": "s"}, {"op": "tanh", "inputs": ["s"], "output": "e"},
+              {"op": "mul", "inputs": ["m1", "m3"], "output": "q"}, {"op": "add", "inputs": ["e", "q"], "output": "y"})";
+  return program_of(fmt::format(R"({{"version": "1.0", "name": "cell", "inputs": {{{}}}, "outputs": {{"y": {{"dtype": "float32"}}}}, "nodes": [{}]}})",
+                                inputs, nodes),
+                    "cell");
+}
+
+}  // namespace
+
+TEST_CASE("products that read one operand are computed term by term together, by teams in front of the loop") {
+  const std::string compiler = find_host_compiler();
+  if (compiler.empty()) { WARN("skipped: there is no host compiler"); return; }
+  const Target target = *find_target("sm_90a");
+  std::vector<EmulationCase> cases;
+  std::vector<std::string> names;
+  int teams = 0, meetings = 0;
+  for (const Cell& c : {Cell{32, 300, 768, 48, 8, 16, true, "float32"}, Cell{20, 37, 200, 24, 6, 16, true, "float32"},
+                        Cell{7, 130, 96, 30, 6, 8, false, "float32"}, Cell{33, 72, 500, 40, 8, 16, true, "float16"}}) {
+    const auto g = parse_graph(graph_of(c));
+    INFO((g ? "" : g.errors()[0].text));
+    REQUIRE(g);
+    Program p = program_of_cell(c);
+    p.graph = *g;
+    const Planned planned = make_plan(p, *g, target);
+    INFO(planned.reason);
+    REQUIRE(planned.plan);
+    REQUIRE(planned.plan->kernels.size() == 1);
+    const std::string text = emit_kernel(planned.plan->kernels[0], *planned.plan, target).source;
+    const size_t at = text.find("each_term<"), end = text.find(";\n", text.find("});", at));
+    REQUIRE(at != std::string::npos);
+    CHECK(text.substr(at, end - at).find(".term(", text.substr(at, end - at).find(".term(") + 1) != std::string::npos);   // two of them
+    teams += !text.substr(at, text.find('>', at) - at).ends_with(", 1");
+    cases.push_back(case_of(p, *planned.plan, target, fmt::format("cell{}_", cases.size())));
+    names.push_back(fmt::format("{} x {} and {} to {}", c.rows, c.depth, c.length, c.columns));
+    const size_t met = text.find("\n    barrier();\n", at);
+    if (met == std::string::npos || met > text.find("finish(", at)) continue;   // results lie where operands lay: all have read before
+    CHECK(found_without(cases.back(), "each_term<", "barrier();", compiler) != "");
+    meetings++;
+  }
+  CHECK(teams > 0);
+  CHECK(meetings > 0);
+  check_emulations(cases, names, compiler, 1.0, true);
 }

@@ -64,7 +64,7 @@ struct Step {
   bool tensor = false;               ///< tensor cores, else float32 units
   ContractType type = ContractType::kF32;   ///< in which arithmetic; tensor: not kF32
   bool swap = false;                 ///< computes the transpose: the second operand takes the 16-row side
-  int wi = 1, wj = 1, wk = 1;        ///< warps (tensor)
+  int wi = 1, wj = 1, wk = 1;        ///< warps (tensor); wk: teams that divide the terms (float32 units)
   int tj = 32;                       ///< threads along J (float32 units)
   // kReduce
   int dim3 = 2;                      ///< reduced dimension: 0 b, 1 r, 2 c

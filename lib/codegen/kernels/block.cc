@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <set>
 
 #include "codegen/kernels/cuda_text.h"
 #include "codegen/kernels/tile_elements.h"
@@ -35,7 +36,7 @@ class BlockEmitter {
     declare_block();
     before_loop();
     if (loop_) loop();
-    for (const Stage* s : after_) run(*s);
+    run(after_);
     return std::move(out_);
   }
 
@@ -285,21 +286,24 @@ class BlockEmitter {
   const char* threads(const Stage& s) const { return is_own(s) ? "32" : "kThreads"; }
   const char* part(const Stage& s) const { return is_own(s) ? "warp_id()" : "part"; }
   std::string target(const Stage& s) const { return (tile(section_of(s)).is_part ? "p" : "t") + name(s); }
-  struct Operand { std::string name; bool is_turned = false; };
+  struct Operand { std::string name; bool is_turned = false; int section = -1; };
   /// Operand `side` of a product, behind its transposes.
   Operand operand(const Stage& s, ValueId product, size_t side) const {
     Operand out;
     ValueId v = g_.def(product).operands[side];
     for (const Transpose* t; (t = g_.def_form<Transpose>(v)) != nullptr; v = g_.def(v).operands[0]) out.is_turned ^= elements_.swaps(*t, v);
-    for (PlaceId x : s.reads) if (place(x).value == v && d_.home[at(x)] >= 0) out.name = name(d_.home[at(x)]);
-    MIRAGE_ASSERT(!out.name.empty()) << "a product of what no place has";
+    for (PlaceId x : s.reads) if (place(x).value == v && d_.home[at(x)] >= 0) out.section = d_.home[at(x)];
+    MIRAGE_ASSERT(out.section >= 0) << "a product of what no place has";
+    out.name = name(out.section);
     return out;
   }
   static std::string type_of(const Operand& o, bool other = false) { return "T" + o.name + (o.is_turned != other ? "::Transposed" : ""); }
   static std::string read(const Operand& o, bool other = false) { return "t" + o.name + (o.is_turned != other ? ".transposed()" : ""); }
   std::string contract_type(const Stage& s) const {
     const Operand x = operand(s, sum_of(s), s.swap), y = operand(s, sum_of(s), !s.swap);
-    if (s.unit == UnitId::kFma) return fmt::format("FloatContract<{}, {}, {}, {}>", type_of(x), type_of(y), threads(s), s.team);
+    if (s.unit == UnitId::kFma)
+      return fmt::format("FloatContract<{}, {}, {}, {}{}>", type_of(x), type_of(y), threads(s), s.team,
+                         s.warps[2] > 1 ? fmt::format(", {}", s.warps[2]) : "");
     return fmt::format("TensorContract<{}, {}, {}, {}, {}{}>", type_of(x, s.swap), type_of(y, s.swap), s.warps[0], s.warps[1], s.warps[2],
                        is_own(s) ? ", true" : "");
   }
@@ -309,6 +313,73 @@ class BlockEmitter {
   }
   void contract_add(const Stage& s) {
     line("acc{}.add({}, {});", name(s), read(operand(s, sum_of(s), s.swap), s.swap), read(operand(s, sum_of(s), !s.swap), s.swap));
+  }
+  // products on the float32 units that read one operand, term by term together
+  static constexpr int64_t kTogether = 48;   // results of a thread that they have at most
+  static constexpr int64_t kHeld = 64;       // words of operands that a thread holds at most
+  bool is_float_product(const Stage& s) const {
+    return s.unit == UnitId::kFma && sum_of(s) >= 0 && !is_softmax(s) && degree(s) == 0 && (accumulates(s) || !is_own(s));
+  }
+  int64_t team_of(const Stage& s) const { return (is_own(s) ? 32 : d_.threads) / s.warps[2]; }
+  int64_t results_of(const Stage& s) const {
+    const Extent3 e = padded(section_of(s));
+    return ceil_div(e[0] * e[1] * e[2], team_of(s));
+  }
+  /// How many of `steps` from the first one on are computed together.
+  size_t together(const std::vector<const Stage*>& steps, size_t first) const {
+    const Stage& a = *steps[first];
+    if (!is_float_product(a)) return 1;
+    const Operand x = operand(a, sum_of(a), 0);
+    int64_t results = results_of(a);
+    std::set<int> made{section_of(a)};
+    size_t n = 1;
+    for (; first + n < steps.size(); n++) {
+      const Stage& b = *steps[first + n];
+      if (!is_float_product(b) || accumulates(b) != accumulates(a) || b.warps != a.warps) break;
+      const Operand other = operand(b, sum_of(b), 0);
+      results += results_of(b);
+      if (other.section != x.section || other.is_turned != x.is_turned || made.contains(operand(b, sum_of(b), 1).section) || results > kTogether) break;
+      made.insert(section_of(b));
+    }
+    return n;
+  }
+  /// Terms of these products that are read at a time (float_contract.cc): of lines along the contraction as many as registers hold.
+  int terms_together(const std::vector<const Stage*>& steps, size_t first, size_t n) const {
+    const auto is_along = [&](size_t i, size_t side) {
+      const Operand o = operand(*steps[i], sum_of(*steps[i]), side);
+      return tile(o.section).place->columns == (o.is_turned != (side == 1));
+    };
+    int64_t held = 0;
+    bool both = false;
+    for (size_t i = first; i < first + n; i++) {
+      const Stage& s = *steps[i];
+      const Extent3 e = padded(section_of(s));
+      if (i == first) held += ceil_div(e[1], team_of(s) / s.team);
+      held += ceil_div(e[2], int64_t{s.team});
+      both = both || (is_along(i, 0) && is_along(i, 1));
+    }
+    return both && held * 4 > kHeld ? 2 : 4;
+  }
+  void add_together(const std::vector<const Stage*>& steps, size_t first, size_t n) {
+    const Stage& a = *steps[first];
+    const Operand x = operand(a, sum_of(a), 0);
+    std::string terms;
+    for (size_t i = first; i < first + n; i++)
+      terms += fmt::format(" acc{}.term(w, {}, {}, k);", name(*steps[i]), read(x), read(operand(*steps[i], sum_of(*steps[i]), 1)));
+    line("each_term<{}::kC, {}, {}>(acc{}.team(), [&](auto w, int k) {{{} }});", type_of(x), terms_together(steps, first, n), a.warps[2],
+         name(a), terms);
+  }
+  /// Products that are not added to: where one's results lie in what another has read, all have read before.
+  void products(const std::vector<const Stage*>& steps, size_t first, size_t n) {
+    bool meets = false;
+    if (meets_before(*steps[first])) line("barrier();");
+    for (size_t i = first + 1; i < first + n; i++) meets = meets || meets_before(*steps[i]);
+    open("{{");
+    for (size_t i = first; i < first + n; i++) declare_sum(*steps[i]);
+    add_together(steps, first, n);
+    if (meets) line("barrier();");
+    for (size_t i = first; i < first + n; i++) finish(*steps[i]);
+    close();
   }
   void finish(const Stage& s) {
     if (is_softmax(s)) return softmax_finish(s);
@@ -423,10 +494,21 @@ class BlockEmitter {
         name(s), maxima, sums);
   }
 
-  // ---- one stage
+  // ---- stages in order
+  bool meets_before(const Stage& s) const { return d_.meets[at(static_cast<int>(&s - p_.stages.data()))]; }
+  void run(const std::vector<const Stage*>& stages) {
+    std::vector<const Stage*> steps;
+    for (const Stage* s : stages) if (is_step(*s)) steps.push_back(s);
+    for (size_t i = 0, n = 0; i < steps.size(); i += n) {
+      const Stage& s = *steps[i];
+      n = together(steps, i);
+      if (n == 1 && (s.warps[2] == 1 || s.unit != UnitId::kFma)) run(s);
+      else if (accumulates(s)) add_together(steps, i, n);
+      else products(steps, i, n);
+    }
+  }
   void run(const Stage& s) {
-    if (!is_step(s)) return;
-    if (d_.meets[at(static_cast<int>(&s - p_.stages.data()))] && !is_softmax(s)) line("{}", is_own(s) ? "warp_barrier();" : "barrier();");
+    if (meets_before(s) && !is_softmax(s)) line("{}", is_own(s) ? "warp_barrier();" : "barrier();");
     if (s.kind == Stage::Kind::kStore) return store(s);
     if (is_softmax(s)) return softmax_add(s);
     if (sum_of(s) >= 0) return add(s);
@@ -491,15 +573,27 @@ class BlockEmitter {
     for (const Stage* s : before_) if (s->kind == Stage::Kind::kCopy) copy(*s, "t" + name(*s));
     if (!loop_) wait_for_copies();
     if (loop_shares_copies()) line("copy_commit();");
-    if (std::none_of(before_.begin(), before_.end(), [&](const Stage* s) { return is_step(*s); })) return;
-    if (loop_) wait_for_copies();
-    for (const Stage* s : before_) run(*s);
+    if (!runs_before_loop()) return;
+    const bool rings = loop_ && slots() > 1;   // fill while those stages run
+    if (rings) {
+      line("copy_commit();");
+      loop_range();
+      loop_prologue(slots());
+      line("copy_wait<{}>();", slots() - 1);
+      line("barrier();");
+    } else if (loop_) {
+      wait_for_copies();
+    }
+    run(before_);
     line("barrier();");
+  }
+  bool runs_before_loop() const {
+    return std::any_of(before_.begin(), before_.end(), [&](const Stage* s) { return is_step(*s); });
   }
   /// Whether warps that divide the loop read tiles that the whole block has loaded. Their own barriers do not order that, and no barrier of
   /// a stage ahead of the loop stands between.
   bool loop_shares_copies() const {
-    if (warps_ == 1 || std::any_of(before_.begin(), before_.end(), [&](const Stage* s) { return is_step(*s); })) return false;
+    if (warps_ == 1 || runs_before_loop()) return false;
     return std::any_of(inside_.begin(), inside_.end(), [&](const Stage* s) {
       const std::map<ValueId, int> leaves = elements_.leaves_of(*s);
       return std::any_of(before_.begin(), before_.end(), [&](const Stage* c) {
@@ -542,6 +636,11 @@ class BlockEmitter {
         "begin)); }};",
         warps_);
   }
+  int slots() const {
+    int slots = 1;
+    for (const Stage* s : inside_) if (is_copy(*s)) slots = std::max(slots, p_.sections[at(section_of(*s))].slots);
+    return slots;
+  }
   /// The copies of the first iterations.
   void loop_prologue(int slots) {
     line("#pragma unroll");
@@ -580,19 +679,20 @@ class BlockEmitter {
     line("copy_commit();");
   }
   void loop() {
-    int slots = 1;
-    for (const Stage* s : inside_) if (is_copy(*s)) slots = std::max(slots, p_.sections[at(section_of(*s))].slots);
+    const int slots = this->slots();
     for (const Stage* s : inside_) if (accumulates(*s)) declare_sum(*s);
-    loop_range();
     const char* meet = warps_ > 1 ? "warp_barrier();" : "barrier();";
-    if (slots > 1) loop_prologue(slots);
+    if (slots == 1 || !runs_before_loop()) {
+      loop_range();
+      if (slots > 1) loop_prologue(slots);
+    }
     if (loop_shares_copies()) { line("copy_wait<{}>();", slots - 1); line("barrier();"); }   // all but the prologue's groups
     open("for (int iteration = 0, slot = 0; iteration < iterations; iteration++, slot = slot + 1 < {0} ? slot + 1 : 0) {{", slots);
     iteration_copies(slots, meet);
     line("const int it = rotate(iteration);");
     line("(void)it;");
     iteration_tiles();
-    for (const Stage* s : inside_) run(*s);
+    run(inside_);
     if (slots == 1 && chunks_ > 1) line("{}", meet);
     close();
     line("copy_wait<0>();");

@@ -179,11 +179,11 @@ class StreamEmitter : public StreamText {
       line("copy_commit();   // a group for every step, for those beyond the last as well");
     }
     close("};");
-    const bool weights_first = waits_ && early_, between = weights_first && small_first();
-    if (small_first() && !weights_first) hold_rows(), small_operands();
+    const bool between = weights_first() && small_first();
+    if (small_first() && !weights_first()) hold_rows(), small_operands();
     if (between) line("fetch(0);   // the rest behind the rows, which would wait for it in device memory");
     else line("for (int s = 0; s < kStages; s++) fetch(s);");
-    if (weights_first) line("await_previous();   // weights are under way; everything else may come from the kernel ahead");
+    if (weights_first()) line("await_previous();   // weights are under way; everything else may come from the kernel ahead");
     if (between) {
       hold_rows();
       small_operands();
@@ -192,9 +192,13 @@ class StreamEmitter : public StreamText {
     line("warp_barrier();");
     if (p_.cluster > 1) line("cluster_arrive_relaxed();");
   }
+  /// Whether weights are asked for while the kernel ahead still runs.
+  bool weights_first() const { return waits_ && early_; }
   /// Whether rows are asked for before the weights, behind which they would wait for device memory: those that are reduced before the loop,
-  /// and those that operands are computed from (0.3 us; as they are stored: -0.1).
+  /// those that operands are computed from (0.3 us; as they are stored: -0.1), and more than 16 of them, as long as nothing has to wait
+  /// for the kernel ahead (docs/planning.md, "Rows before weights").
   bool small_first() const {
+    if (p_.row_tiles > 2 && !p_.registers && !weights_first()) return true;
     return p_.hold_early || std::any_of(p_.contractions.begin(), p_.contractions.end(), [&](const StreamContraction& c) {
              return c.scaled || c.type == ContractType::kTF32 || stored_input(c.small) < 0;
            });
@@ -686,9 +690,9 @@ class StreamEmitter : public StreamText {
     for (int s = 0; s < p_.steps; s++) step(s);
     close();
   }
+  int64_t rounds() const { return ceil_div(ceil_div(p_.depth, p_.chunk), p_.warps * p_.cluster); }
   int unroll() const {
-    const int64_t workers = p_.warps * p_.cluster, rounds = ((p_.depth + p_.chunk - 1) / p_.chunk + workers - 1) / workers;
-    if (rounds <= 4) return static_cast<int>(rounds);
+    if (rounds() <= 4) return static_cast<int>(rounds());
     int n = 2;   // places of the ring become constants; more would be fetched cold from device memory, once per launch
     while (n * p_.steps % p_.stages != 0 && n < 6) n++;
     return n;

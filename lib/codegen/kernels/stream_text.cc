@@ -89,6 +89,8 @@ std::string StreamText::map(ValueId v, const std::function<std::string(ValueId)>
   std::vector<std::string> operands;
   for (ValueId x : o) operands.push_back(element(x));
   const bool narrow = narrow_results() || only_multiplied(v);
+  if (const int made = fn == MapFn::kDiv ? made_at(o[1]) : -1; made >= 0 && made_[at(made)].inverted)
+    return map_text(MapFn::kMul, operands, narrow);
   if (fn != MapFn::kDiv) return map_text(fn, operands, narrow);
   DivisorText y{operands[1], std::nullopt, "", !has(o[1], Axis::kDepth) && !has(o[1], Axis::kWhole) && !has(o[1], Axis::kCol)};
   if (const auto* c = g_.def_form<Const>(o[1])) y.constant = c->value;
@@ -193,9 +195,74 @@ void StreamText::store_result(NodeId n, const std::string& text) {
        row_stride(n, rs), cs, has(v, Axis::kRow) ? "kM" : "1", has(v, Axis::kCol) ? "kN" : "1", text);
 }
 
+int StreamText::statistic_of(ValueId v) const {
+  for (size_t i = 0; i < s_.statistics.size(); i++) if (s_.statistics[i].result == v) return static_cast<int>(i);
+  return -1;
+}
+
+int StreamText::made_at(ValueId v) const {
+  for (size_t i = 0; i < made_.size(); i++) if (made_[i].value == v) return static_cast<int>(i);
+  return -1;
+}
+
+bool StreamText::has_inverse(ValueId v) const {
+  const auto* map = g_.def_form<Map>(v);
+  if (!map || map->fn != MapFn::kMax) return map && map->fn == MapFn::kSqrt;   // a reciprocal root, as map() has it
+  const auto& o = g_.def(v).operands;
+  return std::any_of(o.begin(), o.end(), [&](ValueId x) { const auto* c = g_.def_form<Const>(x); return c && c->value >= 0x1p-100; });
+}
+
+std::vector<StreamText::RowValue> StreamText::row_values() const {
+  std::set<ValueId> of_rows;
+  std::map<ValueId, RowValue> read;
+  for (NodeId n = 0; n < g_.num_nodes(); n++) {
+    const Node& node = g_.node(n);
+    const ValueId v = node.first_value;
+    const auto* map = std::get_if<Map>(&node.op);
+    const bool is_made = map && shape(v) == Shape::kRows && std::all_of(node.operands.begin(), node.operands.end(), [&](ValueId o) {
+      return of_rows.contains(o) || g_.def_form<Const>(o);
+    });
+    if (is_made || (v >= 0 && statistic_of(v) >= 0 && shape(v) == Shape::kRows)) { of_rows.insert(v); continue; }
+    for (size_t i = 0; i < node.operands.size(); i++)
+      if (const ValueId o = node.operands[i]; of_rows.contains(o)) {
+        const auto at = read.try_emplace(o, RowValue{o, narrow_results() && has_inverse(o)}).first;
+        if (!map || map->fn != MapFn::kDiv || i != 1 || shape(v) != Shape::kBoth) at->second.inverted = false;
+      }
+  }
+  std::vector<RowValue> out;
+  bool is_more = false;
+  for (const auto& [v, x] : read) out.push_back(x), is_more = is_more || x.inverted || statistic_of(v) < 0;
+  if (!is_more || out.size() > s_.statistics.size()) out.clear();
+  return out;
+}
+
+std::string StreamText::row_text(ValueId v, std::string& statements, std::set<ValueId>& known) const {
+  if (const auto* c = g_.def_form<Const>(v)) return CudaText().constant(c->value);
+  if (const int i = statistic_of(v); i >= 0) return fmt::format("statistic{}", i);
+  if (known.insert(v).second) {
+    std::vector<std::string> operands;
+    for (ValueId o : g_.def(v).operands) operands.push_back(row_text(o, statements, known));
+    statements += fmt::format("const float r{} = {}; ", v, map_text(g_.def_form<Map>(v)->fn, operands, narrow_results()));
+  }
+  return fmt::format("r{}", v);
+}
+
+std::string StreamText::row_value(const RowValue& x, std::string& statements) const {
+  std::set<ValueId> known;
+  if (!x.inverted) return row_text(x.value, statements, known);
+  const auto* map = g_.def_form<Map>(x.value);
+  if (map && map->fn == MapFn::kSqrt) return map_text(MapFn::kRsqrt, {row_text(g_.def(x.value).operands[0], statements, known)});
+  return map_text(MapFn::kDiv, {CudaText().constant(1.0), row_text(x.value, statements, known)});
+}
+
 std::string StreamText::tail_element(ValueId v, std::map<ValueId, std::string>& known) {
   if (auto it = known.find(v); it != known.end()) return it->second;
   if (const auto* c = g_.def_form<Const>(v)) return CudaText().constant(c->value);
+  if (const int i = made_at(v); i >= 0) {
+    line("const Pack<2> s{0} = {{{{statistics[{1} * {2} + {3}], statistics[{1} * {2} + {3} + 1]}}}};", v, i, padded_rows(),
+         statistic_row());
+    return known[v] = fmt::format("s{}", v);
+  }
   for (size_t i = 0; i < s_.sums.size(); i++) {
     if (s_.sums[i].value != v) continue;
     line("const Pack<4> v{} = {};", v, sum_item(i));

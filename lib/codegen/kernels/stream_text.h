@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -94,16 +95,27 @@ class StreamText {
   virtual int column_step() const { return 8; }         ///< from an item's first column to its second
   /// items have rows and columns the other way round: two neighbouring columns of two rows, 8 apart. Without statistics
   virtual bool turned() const { return false; }
+  /// A value of rows that is made of their statistics alone. inverted: all that read it divide by it, and multiply by what is kept instead.
+  struct RowValue { ValueId value = -1; bool inverted = false; };
+  /// Those that the tail reads, where they have room in the place of the statistics and are not only these.
+  std::vector<RowValue> row_values() const;
+  /// The row's, from its statistics by name; what comes before it is added to `statements`.
+  std::string row_value(const RowValue& x, std::string& statements) const;
   std::string stepped(const char* function) const { return column_step() == 8 ? function : fmt::format("{}<{}>", function, column_step()); }
 
   const StreamShape& s_;
   const Graph& g_;
   std::string out_, indent_ = "  ";
   std::string batch_ = "batch_id()";   ///< which product of a batch is at work
+  std::vector<RowValue> made_;         ///< row_values(), where the kernel keeps them instead of statistics
 
  private:
   std::string loop_element(ValueId v, std::string& statements, std::map<ValueId, std::string>& known) const;
   std::string tail_element(ValueId v, std::map<ValueId, std::string>& known);
+  int statistic_of(ValueId v) const;   ///< -1: it is none
+  int made_at(ValueId v) const;        ///< in made_; -1: it is not there
+  bool has_inverse(ValueId v) const;   ///< whether 1 / v is a float32 number wherever results in 16 bits need it
+  std::string row_text(ValueId v, std::string& statements, std::set<ValueId>& known) const;
 };
 
 /// The map of a weight: boxes of 64 along its lines; `columns` of its columns and `depth` of the reduction at once.

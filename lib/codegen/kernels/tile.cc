@@ -19,6 +19,7 @@ class TileEmitter : public StreamText {
   TileEmitter(const TilePlan& p, bool waits, bool early) : StreamText(p), p_(p), waits_(waits), early_(early) {
     for (const StreamStatistic& s : s_.statistics) (reads_ring(s.of) ? ring_statistics_ : held_statistics_) = true;
     if (stays()) batch_ = p_.batch > 1 ? "batch" : "0";
+    if (p_.cluster == 1) made_ = row_values();   // of a cluster every block has a part of each statistic
   }
 
   std::string body() {
@@ -568,6 +569,7 @@ class TileEmitter : public StreamText {
     if (!s_.statistics.empty()) line("float* const statistics = (float*)(smem + kStatistics);   // [statistic][block of the cluster][row]");
     for (size_t i = 0; i < s_.statistics.size(); i++) {
       line("statistic{0} = lanes_reduce<{1}, {2}>(statistic{0});", i, reduce_type(s_.statistics[i].fn), p_.lanes);
+      if (!made_.empty()) continue;
       open("if ({}part == 0) {{", reads_guard(" && "));
       line("float* const to = statistics + ({} * kCluster + rank) * kBlockRows + row;", i);
       line("*to = statistic{};", i);
@@ -578,8 +580,19 @@ class TileEmitter : public StreamText {
             i);
       close();
     }
+    if (!made_.empty()) made_rows();
     if (!s_.statistics.empty()) line("named_barrier(1 + team, {});", p_.team());
     if (p_.cluster > 1) line("mbarrier_wait_cluster(met, 0);");
+  }
+  /// What the tail reads of a row, once.
+  void made_rows() {
+    open("if ({}part == 0) {{", reads_guard(" && "));
+    for (size_t i = 0; i < made_.size(); i++) {
+      std::string statements;
+      const std::string text = row_value(made_[i], statements);
+      line("{{ {}statistics[{} * kBlockRows + row] = {}; }}", statements, i, text);
+    }
+    close();
   }
 
   // ---- the tail

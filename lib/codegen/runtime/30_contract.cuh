@@ -203,17 +203,17 @@ template <class X, class Y, int WI, int WJ, int WK, bool EACH_WARP = false> stru
   }
 };
 
-/// The same on the float32 units, for any element types and any extents. TJ threads (a power of two) lie along J, THREADS / TJ along I; a warp's
-/// 32 lie as 4 x 8 where there are as many, so that what they read of X and of Y are few different words.
-template <class X, class Y, int THREADS, int TJ> struct FloatContract {
+/// The same on the float32 units, for any element types and any extents. K is divided over KW teams; of a team's threads TJ (a power of two) lie
+/// along J, the others along I; a warp's 32 lie as 4 x 8 where there are as many, so that what they read of X and of Y are few different words.
+template <class X, class Y, int THREADS, int TJ, int KW = 1> struct FloatContract {
   static constexpr int group(int extent, int each) { return extent % 4 == 0 && each >= 4 ? 4 : extent % 2 == 0 && each >= 2 ? 2 : 1; }
-  static constexpr int kB = X::kB > Y::kB ? X::kB : Y::kB, TI = THREADS / TJ;
+  static constexpr int kB = X::kB > Y::kB ? X::kB : Y::kB, kTeam = THREADS / KW, TI = kTeam / TJ;
   static constexpr int LJ = TI >= 4 ? (TJ < 8 ? TJ : 8) : 32 / TI, LI = 32 / LJ;   // a warp's lanes
   // Rows and columns of a thread that lie beside each other in lines across the contraction: read together.
   static constexpr int VI = X::kCol ? group(X::kR, (X::kR + TI - 1) / TI) : 1, VJ = Y::kCol ? 1 : group(Y::kC, (Y::kC + TJ - 1) / TJ);
   static constexpr int kI = (X::kR + TI * VI - 1) / (TI * VI) * VI, kJ = (Y::kC + TJ * VJ - 1) / (TJ * VJ) * VJ;
   static_assert(X::kC == Y::kR, "inner extents are equal");
-  static_assert(THREADS % 32 == 0 && (TI & (TI - 1)) == 0 && (TJ & (TJ - 1)) == 0 && LJ <= TJ, "warps are rectangles");
+  static_assert(kTeam % 32 == 0 && THREADS % KW == 0 && (TI & (TI - 1)) == 0 && (TJ & (TJ - 1)) == 0 && LJ <= TJ, "warps are rectangles");
   float d[kB][kI][kJ];
   MO_FN void clear() {
 #pragma unroll
@@ -223,12 +223,13 @@ template <class X, class Y, int THREADS, int TJ> struct FloatContract {
 #pragma unroll
         for (int j = 0; j < kJ; j++) d[b][i][j] = 0.0f;
   }
+  static MO_FN int team() { return KW > 1 ? member<THREADS>() / kTeam : 0; }
   static MO_FN int row(int i) {
-    const int t = member<THREADS>(), first = t / 32 / (TJ / LJ) * LI + t % 32 / LJ;
+    const int t = KW > 1 ? member<THREADS>() % kTeam : member<THREADS>(), first = t / 32 / (TJ / LJ) * LI + t % 32 / LJ;
     return (first + i / VI * TI) * VI + i % VI;
   }
   static MO_FN int col(int j) {
-    const int t = member<THREADS>(), first = t / 32 % (TJ / LJ) * LJ + t % LJ;
+    const int t = KW > 1 ? member<THREADS>() % kTeam : member<THREADS>(), first = t / 32 % (TJ / LJ) * LJ + t % LJ;
     return (first + j / VJ * TJ) * VJ + j % VJ;
   }
   /// W neighbours along k of this thread's rows, or of its columns, from lines along k.
@@ -268,6 +269,7 @@ template <class X, class Y, int THREADS, int TJ> struct FloatContract {
     }
   }
   MO_FN void add(X x, Y y) {
+    static_assert(KW == 1, "teams divide terms: each_term");
     constexpr int W = !X::kCol && Y::kCol ? 2 : 4, kWhole = X::kC / W * W;   // of both operands four neighbours at a time would take too many registers
 #pragma unroll
     for (int b = 0; b < kB; b++) {
@@ -276,6 +278,11 @@ template <class X, class Y, int THREADS, int TJ> struct FloatContract {
 #pragma unroll
       for (int k = kWhole; k < X::kC; k++) step<1>(x, y, b, k);
     }
+  }
+  /// The terms k to k + W of every batch: what each_term calls.
+  template <int W> MO_FN void term(Width<W>, X x, Y y, int k) {
+#pragma unroll
+    for (int b = 0; b < kB; b++) step<W>(x, y, b, k);
   }
   template <class F> MO_FN void rescale(F factor) {
 #pragma unroll
@@ -293,8 +300,20 @@ template <class X, class Y, int THREADS, int TJ> struct FloatContract {
       for (int i = 0; i < kI; i++)
 #pragma unroll
         for (int j = 0; j < kJ; j++)
-          if (row(i) < X::kR && col(j) < Y::kC) put(0, b, row(i), col(j), d[b][i][j]);
+          if (row(i) < X::kR && col(j) < Y::kC) put(team(), b, row(i), col(j), d[b][i][j]);
   }
 };
+
+/// The K terms of a product, or of several that read one X, which then is read once and whose chains of additions hide each other's latency: f(width, k) for W at a time,
+/// dealt to KW teams; the last team has what is left over.
+template <int K, int W, int KW, class F> MO_FN void each_term(int team, F f) {
+  constexpr int kRuns = K / W;
+  const int first = KW > 1 ? kRuns * team / KW : 0, last = KW > 1 ? kRuns * (team + 1) / KW : kRuns;
+#pragma unroll 2
+  for (int run = first; run < last; run++) f(Width<W>(), run * W);
+  if (K % W != 0 && team == KW - 1)
+#pragma unroll
+    for (int k = kRuns * W; k < K; k++) f(Width<1>(), k);
+}
 
 }  // namespace mo

@@ -218,6 +218,9 @@ std::vector<int64_t> tile_choices(int64_t extent, int num_sms) {
   // 128 pieces of 48.
   for (int64_t t = 16; t < extent && t <= 512; t += 16)
     if (extent % t == 0 && 2 * (extent / t) >= num_sms && extent / t <= 2 * num_sms) out.insert(t);
+  // Narrower ones that leave one wave which is nearly whole: 768 columns go into 128 pieces of 6.
+  for (int64_t t = 2; t < 16 && t < extent; t += 2)
+    if (extent % t == 0 && 10 * (extent / t) >= 9 * num_sms && extent / t <= num_sms) out.insert(t);
   return {out.begin(), out.end()};
 }
 

@@ -24,6 +24,8 @@ BlockChoice choice_of(const BlockPlan& plan);
 
 /// A contraction on the float32 units, as its operands' tiles lie.
 FloatWork float_work(const BlockPlan& plan, const Step& step);
+/// Threads that work on one of its terms.
+int float_team(const BlockPlan& plan, const Step& step);
 
 /// The cost model (plan/block/cost.cc): predicted microseconds of one launch and why. Fills plan.blocks_per_sm.
 Cost estimate(BlockPlan& plan, const Target& target);

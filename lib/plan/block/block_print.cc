@@ -14,8 +14,8 @@ std::string step_text(const BlockPlan& p, const Step& s) {
       return s.tensor ? fmt::format("t{}{} x t{}{} on tensor cores{}{}, warps {}x{}x{}", s.x, s.x_transposed ? "'" : "", s.y,
                                     s.y_transposed ? "'" : "", s.type == ContractType::kTF32 ? " in tf32" : "",
                                     s.swap ? ", transposed" : "", s.wi, s.wj, s.wk)
-                      : fmt::format("t{}{} x t{}{} on float32 units, {} threads along columns", s.x, s.x_transposed ? "'" : "", s.y,
-                                    s.y_transposed ? "'" : "", s.tj);
+                      : fmt::format("t{}{} x t{}{} on float32 units, {} threads along columns{}", s.x, s.x_transposed ? "'" : "", s.y,
+                                    s.y_transposed ? "'" : "", s.tj, s.wk > 1 ? fmt::format(", {} teams", s.wk) : "");
     case Step::Kind::kReduce:
       return fmt::format("reduce.{} over {}, {} threads per result", reduce_name(p.body.form<Reduce>(s.node)->fn), "brc"[s.dim3], s.group);
     case Step::Kind::kFill: return "evaluate";

@@ -23,6 +23,8 @@ FloatWork float_work(const BlockPlan& p, const Step& s) {
   return w;
 }
 
+int float_team(const BlockPlan& p, const Step& s) { return (p.loop_warps > 1 && s.phase == Phase::kLoop ? 32 : p.threads) / s.wk; }
+
 bool BlockPlanner::divides_loop() {
   if (p_.cluster > 1 || p_.loop_warps > 1)
     for (const Step& s : p_.steps) {
@@ -76,9 +78,13 @@ bool BlockPlanner::divide_work() {
         out->extent = {batches, x[1], y[2]};   // operands may be padded for another contraction, on tensor cores
         if (own_warp(s)) out->parts = p_.loop_warps;
         const int64_t most = p_.threads > 256 ? registers : accumulating > 1 ? kWideResults / 2 : kWideResults;
-        const FloatDivision d = divide_float_contract(float_work(p_, s), own_warp(s) ? 32 : p_.threads, most);
-        if (d.each == 0) return refuse("a contraction's accumulators exceed the registers");
-        s.tj = d.tj;
+        const FloatWork w = float_work(p_, s);
+        const FloatTeams d = s.accumulates ? FloatTeams{divide_float_contract(w, own_warp(s) ? 32 : p_.threads, most)}
+                                           : divide_float_terms(w, x[2], p_.threads, most);
+        if (d.division.each == 0) return refuse("a contraction's accumulators exceed the registers");
+        s.tj = d.division.tj;
+        s.wk = d.teams;
+        if (s.wk > 1) out->parts = s.wk;
       }
       const int64_t per = 4;
       out->ld = round_up(out->extent[2], per) + 4;

@@ -43,7 +43,7 @@ int registers_of(const BlockPlan& p) {
   int64_t accumulated = 0, most = 0;
   for (const Step& s : p.steps) {
     if (s.kind != Step::Kind::kContract || s.tensor) continue;
-    const int64_t each = float_division(float_work(p, s), p.loop_warps > 1 && s.phase == Phase::kLoop ? 32 : p.threads, s.tj).each;
+    const int64_t each = float_division(float_work(p, s), float_team(p, s), s.tj).each;
     if (s.accumulates) accumulated += each;
     most = std::max({most, each, accumulated});
   }
@@ -112,9 +112,8 @@ Work work_of(const BlockPlan& p, double loop) {
       const double out = static_cast<double>(extent_elements(p.tiles[static_cast<size_t>(s.tile)].extent)),
                    k = static_cast<double>(x.extent[s.x_transposed ? 1 : 2]);
       if (!s.tensor) {
-        const int team = p.loop_warps > 1 && s.phase == Phase::kLoop ? 32 : p.threads;
         w.float_flops += 2 * out * k * times;
-        w.float_clocks += k * times * float_division(float_work(p, s), team, s.tj).clocks;
+        w.float_clocks += k * times * float_division(float_work(p, s), float_team(p, s), s.tj).clocks;
         continue;
       }
       w.flops += 2 * out * k * times * (s.type == ContractType::kTF32 ? 2.0 : 1.0);

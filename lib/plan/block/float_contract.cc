@@ -7,7 +7,8 @@
 namespace mirage {
 namespace {
 
-constexpr double kSchedulers = 4;
+constexpr double kSchedulers = 4, kWordsPerClock = 32;   // of shared memory
+constexpr int64_t kLeastTerms = 8;                       // of a team
 
 /// Neighbours that a thread reads together from lines across the contraction.
 int64_t group(int64_t extent, int64_t each) { return extent % 4 == 0 && each >= 4 ? 4 : extent % 2 == 0 && each >= 2 ? 2 : 1; }
@@ -54,6 +55,18 @@ FloatDivision divide_float_contract(const FloatWork& w, int team, int64_t regist
     if (ti < 4 && 32 / ti > tj) continue;   // a warp is a rectangle
     const FloatDivision d = float_division(w, team, tj);
     if (d.each <= registers && (best.each == 0 || d.clocks < best.clocks)) best = d;
+  }
+  return best;
+}
+
+FloatTeams divide_float_terms(const FloatWork& w, int64_t inner, int threads, int64_t registers) {
+  FloatTeams best;
+  double least = 0;
+  for (int teams = 1; threads % (32 * teams) == 0 && inner >= kLeastTerms * teams; teams *= 2) {
+    const FloatDivision d = divide_float_contract(w, threads / teams, registers);
+    const auto sums = static_cast<double>(w.batches * w.rows * w.columns * teams);
+    const double clocks = static_cast<double>(inner) * d.clocks + (teams > 1 ? 2 * sums / kWordsPerClock : 0);   // written and read
+    if (d.each > 0 && (best.division.each == 0 || clocks < least)) best = {d, teams}, least = clocks;
   }
   return best;
 }

@@ -24,7 +24,11 @@ constexpr int64_t kWideResults = 128, kNarrowResults = 80;
 /// there is none.
 FloatDivision divide_float_contract(const FloatWork& w, int team, int64_t registers);
 
-/// The same for a given tj.
+/// A product by itself of `inner` terms: `teams` of threads / teams threads divide them, and put their sums beside each other.
+struct FloatTeams { FloatDivision division; int teams = 1; };
+FloatTeams divide_float_terms(const FloatWork& w, int64_t inner, int threads, int64_t registers);
+
+/// divide_float_contract for a given tj.
 FloatDivision float_division(const FloatWork& w, int team, int tj);
 
 }  // namespace mirage

@@ -357,6 +357,8 @@ struct Division { StreamChoice choice; double us = 0; };
 /// columns: 5.9, along the reduction 5.2).
 bool narrow_fits(const StreamPlan& p, int columns, int cluster, const Target& target) {
   const bool along_columns = std::any_of(p.weights.begin(), p.weights.end(), [](const StreamWeight& w) { return !w.depth_major; });
+  if (p.cols <= columns) return columns >= 32 || !along_columns;   // the others would have nothing to do
+  if (cluster > 2) return false;
   const int64_t tiles = ceil_div(p.cols, int64_t{columns}) * p.batch;
   return 2 * tiles <= target.num_sms && 4 * tiles * cluster >= target.num_sms && (columns >= 32 || !along_columns);
 }
@@ -390,7 +392,7 @@ std::vector<Division> divisions_of(const StreamPlan& matched, const Target& targ
           for (int blocks : {1, 2, 3, 4}) consider({warps, stages, chunk, cluster, blocks, true, false, most_columns});
   // Fewer columns instead of larger clusters and of multiprocessors without work; each warp has as many chunks.
   for (int columns : {32, 16})
-    for (int cluster : {1, 2})
+    for (int cluster : {1, 2, 4, 8})
       if (columns < most_columns && narrow_fits(p, columns, cluster, target))
         for (int warps : {4, 6, 8, 12})
           for (int chunk : {32, 64, 128})

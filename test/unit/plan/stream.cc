@@ -212,7 +212,7 @@ TEST_CASE("blocks of fewer columns are divisions where each has a multiprocessor
       if (p.registers || p.columns == 64) continue;
       widths.insert(p.columns);
       CHECK(p.column_blocks() * p.cluster <= target().num_sms);
-      CHECK(p.cluster <= 2);
+      CHECK((p.cluster <= 2 || p.cols <= p.columns));
       CHECK(p.depth / p.chunk % (p.warps * p.cluster) == 0);
       CHECK(p.weights[0].padded == p.columns);
       CHECK(p.ring_bytes >= p.row_tiles * int64_t{p.columns} * 32);
@@ -225,6 +225,12 @@ TEST_CASE("blocks of fewer columns are divisions where each has a multiprocessor
   CHECK(narrow(lines) == std::set<int>{16, 32});
   CHECK(narrow(linear(8, 1536, 4096)).empty());         // 64 columns leave no multiprocessor without work
   CHECK(narrow(linear(8, 1536, 1024, 1, false, 16)).empty());   // second factors have 64 columns
+  const Case few = linear(24, 4096, 32);                        // 64 would have no use for half of theirs: of any cluster
+  CHECK(narrow(few) == std::set<int>{32});
+  const StreamPlanned best = plan(few);
+  REQUIRE(best.plan);
+  CHECK(best.plan->columns == 32);
+  CHECK(best.plan->cluster == 8);
 }
 
 TEST_CASE("the model's order of streams is the measured one") {
