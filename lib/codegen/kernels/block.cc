@@ -338,7 +338,8 @@ class BlockEmitter {
       if (!is_float_product(b) || accumulates(b) != accumulates(a) || b.warps != a.warps) break;
       const Operand other = operand(b, sum_of(b), 0);
       results += results_of(b);
-      if (other.section != x.section || other.is_turned != x.is_turned || made.contains(operand(b, sum_of(b), 1).section) || results > kTogether) break;
+      if (other.section != x.section || other.is_turned != x.is_turned || results > kTogether) break;
+      if (made.contains(operand(b, sum_of(b), 1).section)) break;
       made.insert(section_of(b));
     }
     return n;

@@ -84,6 +84,8 @@ class BlockPlanner {
 
   // ---- division of work: warps over contractions, threads over reductions
   bool divide_work();
+  /// Threads over a contraction of `terms` on the float32 units, with at most so many results each.
+  bool divide_float(Step& s, int64_t terms, int64_t most);
 
   /// The split of warps over i, j, k tiles with the fewest shared-memory reads whose accumulators fit; splitting k costs nothing in the
   /// loop.

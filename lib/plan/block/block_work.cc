@@ -55,6 +55,17 @@ bool BlockPlanner::divide_chain(Step& s, int warps) {
   return true;
 }
 
+bool BlockPlanner::divide_float(Step& s, int64_t terms, int64_t most) {
+  const FloatWork w = float_work(p_, s);
+  const FloatTeams d = s.accumulates ? FloatTeams{divide_float_contract(w, own_warp(s) ? 32 : p_.threads, most)}
+                                     : divide_float_terms(w, terms, p_.threads, most);
+  if (d.division.each == 0) return refuse("a contraction's accumulators exceed the registers");
+  s.tj = d.division.tj;
+  s.wk = d.teams;
+  p_.tiles[static_cast<size_t>(s.tile)].parts = own_warp(s) ? p_.loop_warps : s.wk;
+  return true;
+}
+
 bool BlockPlanner::divide_work() {
   const int warps = p_.threads / 32;
   int accumulating = 0;
@@ -76,15 +87,7 @@ bool BlockPlanner::divide_work() {
         out->parts = own ? p_.loop_warps : s.wk;
       } else {
         out->extent = {batches, x[1], y[2]};   // operands may be padded for another contraction, on tensor cores
-        if (own_warp(s)) out->parts = p_.loop_warps;
-        const int64_t most = p_.threads > 256 ? registers : accumulating > 1 ? kWideResults / 2 : kWideResults;
-        const FloatWork w = float_work(p_, s);
-        const FloatTeams d = s.accumulates ? FloatTeams{divide_float_contract(w, own_warp(s) ? 32 : p_.threads, most)}
-                                           : divide_float_terms(w, x[2], p_.threads, most);
-        if (d.division.each == 0) return refuse("a contraction's accumulators exceed the registers");
-        s.tj = d.division.tj;
-        s.wk = d.teams;
-        if (s.wk > 1) out->parts = s.wk;
+        if (!divide_float(s, x[2], p_.threads > 256 ? registers : accumulating > 1 ? kWideResults / 2 : kWideResults)) return false;
       }
       const int64_t per = 4;
       out->ld = round_up(out->extent[2], per) + 4;

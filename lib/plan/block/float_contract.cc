@@ -62,7 +62,7 @@ FloatDivision divide_float_contract(const FloatWork& w, int team, int64_t regist
 FloatTeams divide_float_terms(const FloatWork& w, int64_t inner, int threads, int64_t registers) {
   FloatTeams best;
   double least = 0;
-  for (int teams = 1; threads % (32 * teams) == 0 && inner >= kLeastTerms * teams; teams *= 2) {
+  for (int teams = 1; teams == 1 || (threads % (32 * teams) == 0 && inner >= kLeastTerms * teams); teams *= 2) {
     const FloatDivision d = divide_float_contract(w, threads / teams, registers);
     const auto sums = static_cast<double>(w.batches * w.rows * w.columns * teams);
     const double clocks = static_cast<double>(inner) * d.clocks + (teams > 1 ? 2 * sums / kWordsPerClock : 0);   // written and read
