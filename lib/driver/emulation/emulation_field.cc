@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <chrono>
 #include <set>
 
 #include "driver/emulation/emulation_run.h"
@@ -114,6 +115,9 @@ constexpr double kRare = 0.05;
 constexpr int kSureRuns = 4;
 /// draws in a row that leave no fewer elements undefined: no input defines these (a chunk whose keys are all masked has the maximum -inf)
 constexpr int kIdle = 12;
+/// and where these take long (a row of what queries, keys and values are all made of decides on every row of keys' sum), fewer
+constexpr int kSlowIdle = 3;
+constexpr double kIdleSeconds = 1;
 
 /// Inputs at which no denominator of the muGraph is zero. The first ones are drawn at random; then, of the input that has most in common
 /// with an element that is undefined, that part is drawn again which the element's coordinates choose (a row of queries for a row of
@@ -168,6 +172,10 @@ bool Inputs::draw(Values& inputs, Values& want, uint32_t& happened) {
   int64_t left = undefined_of(want);
   size_t which = 0;
   int idle = 0;
+  auto last = std::chrono::steady_clock::now();   // when it got better
+  const auto is_slow = [&] {
+    return idle >= kSlowIdle && std::chrono::duration<double>(std::chrono::steady_clock::now() - last).count() > kIdleSeconds;
+  };
   for (int draws = 1;
        draws < kDraws && idle < kIdle && (happened & mirage_field::kZeroDenominator) && !(happened & mirage_field::kNestedExponent);
        draws++) {
@@ -175,8 +183,12 @@ bool Inputs::draw(Values& inputs, Values& want, uint32_t& happened) {
     uint32_t h = 0;
     Values results = evaluated(other, h);
     const int64_t n = undefined_of(results);
-    if (left > 0 && n >= left) { which++, idle++; continue; }
-    idle = 0;
+    if (left > 0 && n >= left) {
+      which++, idle++;
+      if (is_slow()) break;
+      continue;
+    }
+    idle = 0, last = std::chrono::steady_clock::now();
     inputs = std::move(other), want = std::move(results), happened = h, left = n;
   }
   return !(happened & mirage_field::kZeroDenominator);
