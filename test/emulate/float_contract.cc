@@ -76,8 +76,8 @@ TEST_CASE("products on the float32 units in every direction") {
 
 namespace {
 
-/// tanh(x a + h c) + (x b) (h d): x is whole, h comes in a loop that the warps of a block divide.
-struct Cell { int rows, depth, length, columns, wide, step; bool turned; const char* dtype; };
+/// tanh(x a + h c) + (x b) (h d): x is whole, h comes in a loop that the warps of a block divide. computed: e^x and e^h instead of them.
+struct Cell { int rows, depth, length, columns, wide, step; bool turned; const char* dtype; bool computed = false; };
 
 std::string graph_of(const Cell& c) {
   const std::string weight = c.turned ? "{1},{0}" : "{0},{1}";
@@ -97,21 +97,26 @@ std::string graph_of(const Cell& c) {
   for (int i = 0; i < 4; i++)
     out += fmt::format("    %r{} = input {} grid(1,-,-) loop({}) : {}[{},{}]\n", i, i + 2, i < 2 ? "-" : "0", t,
                        i < 2 ? c.depth : c.step, c.wide);
-  return out +
-         "    %e = tanh (add (matmul %p %r0) (accum.sum (matmul %q %r2)))\n    %o = add %e (mul (matmul %p %r1) (accum.sum (matmul %q "
-         "%r3)))\n    output 0 %o grid(1,-,-) : f32\n  }\n  output 0 %y : f32\n}\n";
+  out += c.computed ? "    %f = exp %p\n    %g = exp %q\n" : "";
+  out +=
+      "    %e = tanh (add (matmul %p %r0) (accum.sum (matmul %q %r2)))\n    %o = add %e (mul (matmul %p %r1) (accum.sum (matmul %q "
+      "%r3)))\n    output 0 %o grid(1,-,-) : f32\n  }\n  output 0 %y : f32\n}\n";
+  for (const auto& [from, to] : {std::pair("matmul %p", "matmul %f"), {"matmul %q", "matmul %g"}})
+    for (size_t at = 0; c.computed && (at = out.find(from)) != std::string::npos;) out.replace(at, 9, to);
+  return out;
 }
 
 Program program_of_cell(const Cell& c) {
   std::string inputs = fmt::format(R"("x": {{"shape": [{0}, {1}], "dtype": "float32"}}, "h": {{"shape": [{0}, {2}], "dtype": "float32"}})",
                                    c.rows, c.depth, c.length);
   std::string nodes;
+  if (c.computed) nodes = R"({"op": "exp", "inputs": ["x"], "output": "ex"}, {"op": "exp", "inputs": ["h"], "output": "eh"}, )";
   for (int i = 0; i < 4; i++) {
     const int k = i < 2 ? c.depth : c.length;
     inputs += fmt::format(R"(, "w{}": {{"shape": [{}, {}], "dtype": "{}"}})", i, c.turned ? c.columns : k, c.turned ? k : c.columns,
                           c.dtype);
-    nodes += fmt::format(R"({{"op": "matmul", "inputs": ["{}", "w{}"], "output": "m{}", "attrs": {{"transpose_b": {}}}}}, )",
-                         i < 2 ? 'x' : 'h', i, i, c.turned);
+    nodes += fmt::format(R"({{"op": "matmul", "inputs": ["{}{}", "w{}"], "output": "m{}", "attrs": {{"transpose_b": {}}}}}, )",
+                         c.computed ? "e" : "", i < 2 ? 'x' : 'h', i, i, c.turned);
   }
   nodes += R"({"op": "add", "inputs": ["m0", "m2"], "output": "s"}, {"op": "tanh", "inputs": ["s"], "output": "e"},
               {"op": "mul", "inputs": ["m1", "m3"], "output": "q"}, {"op": "add", "inputs": ["e", "q"], "output": "y"})";
@@ -131,7 +136,8 @@ TEST_CASE("products that read one operand are computed term by term together, by
   std::vector<std::string> names;
   int teams = 0, meetings = 0;
   for (const Cell& c : {Cell{32, 300, 768, 48, 8, 16, true, "float32"}, Cell{20, 37, 200, 24, 6, 16, true, "float32"},
-                        Cell{7, 130, 96, 30, 6, 8, false, "float32"}, Cell{33, 72, 500, 40, 8, 16, true, "float16"}}) {
+                        Cell{7, 130, 96, 30, 6, 8, false, "float32"}, Cell{33, 72, 500, 40, 8, 16, true, "float16"},
+                        Cell{20, 37, 96, 24, 6, 16, true, "float32", true}, Cell{9, 16, 40, 24, 8, 8, false, "float32", true}}) {
     const auto g = parse_graph(graph_of(c));
     INFO((g ? "" : g.errors()[0].text));
     REQUIRE(g);

@@ -370,15 +370,19 @@ class BlockEmitter {
     line("each_term<{}::kC, {}, {}>(acc{}.team(), [&](auto w, int k) {{{} }});", type_of(x), terms_together(steps, first, n), a.warps[2],
          name(a), terms);
   }
-  /// Products that are not added to: where one's results lie in what another has read, all have read before.
+  /// Products term by term together. What any of them reads is there before the first; where results lie in what another has read, all have
+  /// read before.
   void products(const std::vector<const Stage*>& steps, size_t first, size_t n) {
-    bool meets = false;
-    if (meets_before(*steps[first])) line("barrier();");
-    for (size_t i = first + 1; i < first + n; i++) meets = meets || meets_before(*steps[i]);
+    const auto meets = [&](size_t from) {
+      return std::any_of(steps.begin() + static_cast<long>(from), steps.begin() + static_cast<long>(first + n),
+                         [&](const Stage* s) { return meets_before(*s); });
+    };
+    if (meets(first)) line("{}", is_own(*steps[first]) ? "warp_barrier();" : "barrier();");
+    if (accumulates(*steps[first])) return add_together(steps, first, n);
     open("{{");
     for (size_t i = first; i < first + n; i++) declare_sum(*steps[i]);
     add_together(steps, first, n);
-    if (meets) line("barrier();");
+    if (meets(first + 1)) line("barrier();");
     for (size_t i = first; i < first + n; i++) finish(*steps[i]);
     close();
   }
@@ -504,7 +508,6 @@ class BlockEmitter {
       const Stage& s = *steps[i];
       n = together(steps, i);
       if (n == 1 && (s.warps[2] == 1 || s.unit != UnitId::kFma)) run(s);
-      else if (accumulates(s)) add_together(steps, i, n);
       else products(steps, i, n);
     }
   }

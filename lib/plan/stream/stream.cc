@@ -353,14 +353,14 @@ namespace {
 struct Division { StreamChoice choice; double us = 0; };
 
 /// Whether blocks of so many columns have a multiprocessor each, and a fourth of them work (8 x 2048 x 512 in 32 blocks 3.1, in 64 of
-/// clusters of eight 2.9), and copies bring no less than 64 bytes of a line (16 x 4096 x 1024 in blocks of 16 columns, lines along the
-/// columns: 5.9, along the reduction 5.2).
+/// clusters of eight 2.9), or there are no more columns, and copies bring no less than 64 bytes of a line (16 x 4096 x 1024 in blocks of 16
+/// columns, lines along the columns: 5.9, along the reduction 5.2).
 bool narrow_fits(const StreamPlan& p, int columns, int cluster, const Target& target) {
   const bool along_columns = std::any_of(p.weights.begin(), p.weights.end(), [](const StreamWeight& w) { return !w.depth_major; });
-  if (p.cols <= columns) return columns >= 32 || !along_columns;   // the others would have nothing to do
-  if (cluster > 2) return false;
+  if (columns < 32 && along_columns) return false;
   const int64_t tiles = ceil_div(p.cols, int64_t{columns}) * p.batch;
-  return 2 * tiles <= target.num_sms && 4 * tiles * cluster >= target.num_sms && (columns >= 32 || !along_columns);
+  if (p.cols <= columns) return tiles * cluster <= target.num_sms;
+  return cluster <= 2 && 2 * tiles <= target.num_sms && 4 * tiles * cluster >= target.num_sms;
 }
 
 /// All that fit, the cheapest first; empty with the reason.
