@@ -1,6 +1,7 @@
 // What follows from a program: where things lie in shared memory, which mbarriers there are, who arrives at them and what they bring, what
 // a thread holds.
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <set>
 
@@ -237,6 +238,12 @@ struct Deriver {
     for (size_t i = 0; i < p.stages.size(); i++) if (p.stages[i].to == s.reads.back()) return step[i] + 1;
     return 0;
   }
+  /// The stage that makes an elementwise value in registers, which those that read it make again; null: another one, or none.
+  const Stage* made_again(PlaceId x) const {
+    if (p.places[at(x)].section >= 0 || !std::holds_alternative<Map>(p.body.def(p.places[at(x)].value).op)) return nullptr;
+    for (const Stage& s : p.stages) if (s.kind == Stage::Kind::kCompute && s.to == x && s.unit == UnitId::kNone) return &s;
+    return nullptr;
+  }
   std::vector<Life> lives() {
     std::vector<Life> out(p.sections.size());
     const std::vector<int> step = steps_of_stages();
@@ -253,12 +260,16 @@ struct Deriver {
         for (PlaceId r : s.reads)
           for (PlaceId x : s.through) through[r].emplace_back(x, step[at(id)]);
     });
+    const std::function<void(PlaceId, int)> read = [&](PlaceId r, int when) {
+      touch(r, when);
+      for (const auto& [x, since] : through[r]) if (since <= when) touch(x, when);
+      if (const Stage* made = made_again(r)) for (PlaceId x : made->reads) read(x, when);
+    };
     each_stage([&](int, StageId id, bool in_loop) {
       const Stage& s = p.stages[at(id)];
       for (PlaceId r : s.reads) {
-        touch(r, step[at(id)]);
-        if (s.kind == Stage::Kind::kFold) continue;
-        for (const auto& [x, since] : through[r]) if (since <= step[at(id)]) touch(x, step[at(id)]);
+        if (s.kind == Stage::Kind::kFold) touch(r, step[at(id)]);
+        else read(r, step[at(id)]);
       }
       for (PlaceId x : s.through) touch(x, step[at(id)]);
       if (s.to < 0) return;

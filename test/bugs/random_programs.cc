@@ -89,3 +89,27 @@ TEST_CASE("a slice is not looked up among extents that are the program's by chan
   });
   CHECK(found > 0);   // else this looks at nothing
 }
+
+TEST_CASE("what a result and a later step are both made of lies where it is until the last of them", "[bugs]") {
+  // A product's value was a result, scaled, and scaled the logits of a softmax. The schedule thought that later steps read the result in
+  // registers; the kernel makes it again, of sums that lay where the softmax's own came to lie.
+  if (find_host_compiler().empty()) { WARN("skipped: there is no host compiler"); return; }
+  const std::string nodes = R"("nodes": [{"op": "matmul", "inputs": ["x1", "x2"], "output": "v0"},
+ {"op": "mul", "inputs": ["v0", 0.125], "output": "v1"},
+ {"op": "softmax", "inputs": ["v1"], "output": "v3"}], "outputs": {"v1": {"dtype": "float32"}, "v3": {"dtype": "bfloat16"}}})";
+  for (const char* inputs :
+       {R"("x1": {"shape": [1, 1, 2], "dtype": "float32"}, "x2": {"shape": [1, 2, 2], "dtype": "bfloat16"})",
+        R"("x1": {"shape": [3, 8, 16], "dtype": "float32"}, "x2": {"shape": [3, 16, 33], "dtype": "bfloat16", "strides": [1056, 1, 32]})"}) {
+    const std::string text = std::string(R"({"name": "scaled", "inputs": {)") + inputs + "}, " + nodes;
+    Options o;
+    o.states = 200'000;
+    o.gate = "emulate";
+    Trace trace;
+    const CompileResult r = compile(o, {"bug.json", text}, trace);
+    for (const std::string& note : r.notes) {
+      INFO(note);
+      CHECK(note.find("emulated at") == std::string::npos);   // no kernel was wrong
+    }
+    CHECK(r.exit == ExitCode::kOk);
+  }
+}
