@@ -96,10 +96,12 @@ TEST_CASE("what a result and a later step are both made of lies where it is unti
   if (find_host_compiler().empty()) { WARN("skipped: there is no host compiler"); return; }
   const std::string nodes = R"("nodes": [{"op": "matmul", "inputs": ["x1", "x2"], "output": "v0"},
  {"op": "mul", "inputs": ["v0", 0.125], "output": "v1"},
- {"op": "softmax", "inputs": ["v1"], "output": "v3"}], "outputs": {"v1": {"dtype": "float32"}, "v3": {"dtype": "bfloat16"}}})";
+ {"op": "softmax", "inputs": ["v1"], "output": "v3"}], 
+ "outputs": {"v1": {"dtype": "float32"}, "v3": {"dtype": "bfloat16"}}})";
   for (const char* inputs :
        {R"("x1": {"shape": [1, 1, 2], "dtype": "float32"}, "x2": {"shape": [1, 2, 2], "dtype": "bfloat16"})",
-        R"("x1": {"shape": [3, 8, 16], "dtype": "float32"}, "x2": {"shape": [3, 16, 33], "dtype": "bfloat16", "strides": [1056, 1, 32]})"}) {
+        R"("x1": {"shape": [3, 8, 16], "dtype": "float32"},
+           "x2": {"shape": [3, 16, 33], "dtype": "bfloat16", "strides": [1056, 1, 32]})"}) {
     const std::string text = std::string(R"({"name": "scaled", "inputs": {)") + inputs + "}, " + nodes;
     Options o;
     o.states = 200'000;
