@@ -415,7 +415,8 @@ class BlockDescriber {
 
   void store(const Step& s, std::vector<StageId>& to) {
     const Output& out = *g().form<Output>(s.node);
-    if (read_.count(s.value) == 0) {
+    const bool is_made = read_.count(s.value) == 0;   // for this store alone: other steps compute it again
+    if (is_made) {
       Stage x;
       const std::vector<ValueId> parts = name_parts({s.value}, to);
       leaves(s.value, x.reads);
@@ -440,6 +441,7 @@ class BlockDescriber {
       if (!cut || cut->reduced || cut->over[0] != grid_[at(a)]) x.apart.emplace_back(grid_[at(a)], d);
     }
     push(std::move(x), to);
+    if (is_made) forget({s.value});
   }
 
   const BlockPlan& b_;
