@@ -196,7 +196,7 @@ class StreamEmitter : public StreamText {
   bool weights_first() const { return waits_ && early_; }
   /// Whether rows are asked for before the weights, behind which they would wait for device memory: those that are reduced before the loop,
   /// those that operands are computed from (0.3 us; as they are stored: -0.1), and more than 16 of them, as long as nothing has to wait
-  /// for the kernel ahead (docs/planning.md, "Rows before weights").
+  /// for the kernel ahead (docs/planning.md, "What is asked for first").
   bool small_first() const {
     if (p_.row_tiles > 2 && !p_.registers && !weights_first()) return true;
     return p_.hold_early || std::any_of(p_.contractions.begin(), p_.contractions.end(), [&](const StreamContraction& c) {
