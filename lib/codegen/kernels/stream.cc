@@ -8,6 +8,7 @@
 #include "mirage/codegen/module.h"
 #include "mirage/plan/hints.h"
 #include "mirage/plan/stream.h"
+#include "mirage/support/round.h"
 
 namespace mirage {
 namespace {
