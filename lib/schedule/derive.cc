@@ -1,7 +1,6 @@
 // What follows from a program: where things lie in shared memory, which mbarriers there are, who arrives at them and what they bring, what
 // a thread holds.
 #include <algorithm>
-#include <functional>
 #include <map>
 #include <set>
 
@@ -238,11 +237,14 @@ struct Deriver {
     for (size_t i = 0; i < p.stages.size(); i++) if (p.stages[i].to == s.reads.back()) return step[i] + 1;
     return 0;
   }
-  /// The stage that makes an elementwise value in registers, which those that read it make again; null: another one, or none.
-  const Stage* made_again(PlaceId x) const {
-    if (p.places[at(x)].section >= 0 || !std::holds_alternative<Map>(p.body.def(p.places[at(x)].value).op)) return nullptr;
-    for (const Stage& s : p.stages) if (s.kind == Stage::Kind::kCompute && s.to == x && s.unit == UnitId::kNone) return &s;
-    return nullptr;
+  /// Stages that make an elementwise value in registers, by it: those that read it make it again.
+  std::map<PlaceId, const Stage*> made_again() const {
+    std::map<PlaceId, const Stage*> out;
+    for (const Stage& s : p.stages)
+      if (s.kind == Stage::Kind::kCompute && s.unit == UnitId::kNone && p.places[at(s.to)].section < 0 &&
+          std::holds_alternative<Map>(p.body.def(p.places[at(s.to)].value).op))
+        out.try_emplace(s.to, &s);
+    return out;
   }
   std::vector<Life> lives() {
     std::vector<Life> out(p.sections.size());
@@ -260,10 +262,17 @@ struct Deriver {
         for (PlaceId r : s.reads)
           for (PlaceId x : s.through) through[r].emplace_back(x, step[at(id)]);
     });
-    const std::function<void(PlaceId, int)> read = [&](PlaceId r, int when) {
-      touch(r, when);
-      for (const auto& [x, since] : through[r]) if (since <= when) touch(x, when);
-      if (const Stage* made = made_again(r)) for (PlaceId x : made->reads) read(x, when);
+    const std::map<PlaceId, const Stage*> again = made_again();
+    const auto read = [&](PlaceId first, int when) {   // each place once: values are read twice and more
+      std::set<PlaceId> seen{first};
+      for (std::vector<PlaceId> left{first}; !left.empty();) {
+        const PlaceId r = left.back();
+        left.pop_back();
+        touch(r, when);
+        for (const auto& [x, since] : through[r]) if (since <= when) touch(x, when);
+        if (const auto made = again.find(r); made != again.end())
+          for (PlaceId x : made->second->reads) if (seen.insert(x).second) left.push_back(x);
+      }
     };
     each_stage([&](int, StageId id, bool in_loop) {
       const Stage& s = p.stages[at(id)];
