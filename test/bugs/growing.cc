@@ -7,8 +7,12 @@
 #include <string>
 #include <unistd.h>
 
+#include "mirage/codegen/module.h"
 #include "mirage/driver/compile.h"
 #include "mirage/ir/stabilize.h"
+#include "mirage/plan/plan.h"
+#include "mirage/spec/spec.h"
+#include "mirage/spec/text.h"
 
 using namespace mirage;
 
@@ -129,6 +133,29 @@ TEST_CASE("what is doubled again and again is no sum of 2^n parts, nor walked on
   }
   const CompileResult r = compiled({"doubled.mg", text + "output 0 (matmul (mul %x %v40) %w) : f16 }"}, 0);
   CHECK(r.exit == ExitCode::kOk);
+}
+
+// Lifetimes of shared memory were looked for along every path to what a step makes again.
+TEST_CASE("values of a block that are read twice, one behind another, are walked once") {
+  const Alarm alarm(20);
+  std::string text =
+      "kernel twice { %x = input 0 : f32[32,64] %w = input 1 : f32[64,32] %y = call grid(2,1,1) loop(4) (%x, %w) { "
+      "%p = input 0 grid(-,-,-) loop(1) : f32[32,16] %q = input 1 grid(1,-,-) loop(0) : f32[16,16] "
+      "%v0 = accum.sum (matmul %p %q) %v1 = square %v0 ";
+  for (int i = 2; i <= 60; i++) {
+    const auto v = [](int n) { return "%v" + std::to_string(n); };
+    text += v(i) + (i % 2 ? " = maximum " : " = add ") + v(i - 1) + " " + v(i - 2) + " ";
+  }
+  const auto g = parse_graph(text + "output 0 %v60 grid(1,-,-) : f32 } output 0 %y : f32 }");
+  REQUIRE(g);
+  auto p = parse_spec({"twice.json", R"({"name": "twice", "inputs": {"x": {"shape": [32, 64], "dtype": "float32"},
+ "w": {"shape": [64, 32], "dtype": "float32"}}, "outputs": {"y": {"dtype": "float32"}},
+ "nodes": [{"op": "matmul", "inputs": ["x", "w"], "output": "y"}]})"});
+  REQUIRE(p);
+  const Target target = *find_target("sm_90a");
+  const Planned planned = make_plan(*p, *g, target);
+  REQUIRE(planned.plan);
+  CHECK(emit_kernel(planned.plan->kernels[0], *planned.plan, target).smem_bytes > 0);
 }
 
 // 18 softmaxes one behind another never ended: where the maximum is over one element, e^(x - x) was looked at as one that is to be shifted.
