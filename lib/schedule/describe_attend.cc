@@ -177,6 +177,7 @@ struct AttendDescriber {
     }
     const IndexId keys = w.find("s");
     if (keys >= 0) w.p.indices[static_cast<size_t>(keys)].first = s.first_keys;
+    if (const IndexId f = w.find("f"); f >= 0) w.p.indices[static_cast<size_t>(f)].first = s.first_features;
     std::vector<Axis> over;
     int64_t each = p.chunks_per_block;
     if (p.cluster > 1) over.push_back({"c", AxisKind::kCluster, p.cluster, each}), each *= p.cluster;

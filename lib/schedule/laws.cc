@@ -88,8 +88,9 @@ class Laws {
     for (const Split& s : p_.splits) {
       const Index& index = p_.indices[at(s.index)];
       if (s.behind >= 0) continue;   // on the other's axes
-      // A part's last tile may be short, not missing.
-      const int64_t extent = index.first || is_joined(s) ? p_.chunks(s) * s.tile : index.extent;
+      // A part's last tile may be short, not missing. Warps alone share what copies of all of the index have brought.
+      const bool is_copied = std::all_of(s.over.begin(), s.over.end(), [&](AxisId a) { return p_.axes[at(a)].kind == AxisKind::kWarp; });
+      const int64_t extent = (index.first && !is_copied) || is_joined(s) ? p_.chunks(s) * s.tile : index.extent;
       const std::string& of = p_.indices[at(s.index)].name;
       double all = static_cast<double>(s.tile), unit = all;   // what the axes so far cover; what one part of the last of them has
       for (size_t i = s.over.size(); i-- > 0;) {

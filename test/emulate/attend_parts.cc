@@ -167,3 +167,104 @@ TEST_CASE("mistakes at the seam between a cache and new keys are found") {
     CHECK(found_with(c, "P::kFirstKeys + (at - kFirstChunks) * P::kChunk", "at * P::kChunk", compiler) == "found");
   }
 }
+
+namespace {
+
+/// Scores that are two products added, each over features of its own.
+struct Sum {
+  Kind kind = Kind::kGroups;
+  int queries = 64, keys = 100, first = 64, second = 64, key_groups = 1, chunk = 64;
+  bool one_for_all = false;   ///< the second product's keys are the same for both batches
+  bool spelled = false;       ///< the spec joins the operands itself
+  int columns = 64;
+  bool shared = false;        ///< values are columns of the first product's keys
+  int batches() const { return one_for_all ? 1 : 2; }
+};
+
+std::string sum_spec(const Sum& a) {
+  return fmt::format(
+      R"({{"version": "1.0", "name": "sum", "inputs": {{"q": {{"shape": [2, {0}, {1}], "dtype": "float16"}}, "k": {{"shape": [2, {2}, {1}], "dtype": "float16"}}, "p": {{"shape": [2, {0}, {3}], "dtype": "float16"}}, "r": {{"shape": [{4}, {2}, {3}], "dtype": "float16"}}, "w": {{"shape": [2, {2}, {5}], "dtype": "float16"}}}},
+    "outputs": {{"o": {{"dtype": "float16"}}}},
+    "nodes": [{{"op": "sum", "inputs": ["q"], "output": "a"}}, {{"op": "sum", "inputs": ["k"], "output": "b"}}, {{"op": "sum", "inputs": ["p"], "output": "c"}}, {{"op": "sum", "inputs": ["r"], "output": "d"}}, {{"op": "sum", "inputs": ["w"], "output": "e"}},
+    {{"op": "add", "inputs": ["a", "b"], "output": "f"}}, {{"op": "add", "inputs": ["c", "d"], "output": "g"}}, {{"op": "add", "inputs": ["f", "g"], "output": "h"}}, {{"op": "add", "inputs": ["h", "e"], "output": "x"}},
+    {{"op": "expand", "inputs": ["x"], "output": "o", "attrs": {{"shape": [2, {0}, {5}]}}}}]}})",
+      a.queries, a.first, a.keys, a.second, a.batches(), a.columns);
+}
+
+std::string sum_graph(const Sum& a) {
+  std::string text = fmt::format(
+      "kernel sum {{\n  %q = input 0 : f16[2,{0},{1}]\n  %kn = input 1 : f16[2,{2},{1}]\n  %p = input 2 : f16[2,{0},{3}]\n  %rn = "
+      "input 3 : f16[{4},{2},{3}]\n  %w = input 4 : f16[2,{2},{5}]\n",
+      a.queries, a.first, a.keys, a.second, a.batches(), a.columns);
+  if (a.spelled) text += "  %qp = concat 2 %q %p\n  %kj = concat 2 %kn %rn\n  %k = transpose (0,2,1) %kj\n";
+  else text += "  %k = transpose (0,2,1) %kn\n  %r = transpose (0,2,1) %rn\n";
+  if (a.shared) text += fmt::format("  %v = slice 2 0:{} %kn\n", a.columns);
+  text += fmt::format("  %o = call grid(2,1,1) loop({}) ({}, {}) {{\n", (a.keys + 31) / 32, a.spelled ? "%qp, %k" : "%q, %k, %p, %r",
+                      a.shared ? "%v" : "%w");
+  const int features = a.spelled ? a.first + a.second : a.first;
+  text += fmt::format("    %a = input 0 grid(0,-,-) : f16[1,{0},{1}]\n    %b = input 1 grid(0,-,-) loop(2) : f16[1,{1},32]\n", a.queries,
+                      features);
+  if (!a.spelled)
+    text += fmt::format("    %c = input 2 grid(0,-,-) : f16[1,{},{}]\n    %d = input 3 grid({},-,-) loop(2) : f16[1,{},32]\n", a.queries,
+                        a.second, a.one_for_all ? "-" : "0", a.second);
+  text += fmt::format("    %u = input {} grid(0,-,-) loop(1) : f16[1,32,{}]\n", a.spelled ? 2 : 4, a.columns);
+  text += a.spelled ? "    %x = matmul %a %b\n" : "    %x = add (matmul %c %d) (matmul %a %b)\n";
+  return text +
+         "    %z = mul %x 0.125\n    %m = running (reduce.max 2 %z)\n    %e = exp (sub %z %m)\n    %l = accum.sum rescaled 1 (reduce.sum 2 "
+         "%e) %m\n    %s = accum.sum rescaled 1 (matmul %e %u) %m\n    output 0 (div %s %l) grid(0,-,-) : f16\n  }\n"
+         "  output 0 %o : f16\n}\n";
+}
+
+EmulationCase case_of_sum(const Sum& a, const std::string& prefix) {
+  const Target target = *find_target("sm_90a");
+  Program p = program_of(sum_spec(a), "sum");
+  const auto g = parse_graph(sum_graph(a));
+  INFO(sum_graph(a) << (g ? "" : g.errors()[0].text));
+  REQUIRE(g);
+  p.graph = *g;
+  const Planned planned = make_plan(p, *g, target);
+  REQUIRE(planned.plan);
+  INFO(print(*planned.plan));
+  REQUIRE(planned.plan->kernels.size() == 1);   // nothing is copied
+  const auto* chosen = std::get_if<std::shared_ptr<const AttendPlan>>(&planned.plan->kernels[0].body);
+  REQUIRE(chosen);
+  CHECK((*chosen)->shape.first_features == (a.spelled ? a.first : a.second));   // in the order in which they are added
+  for (const AttendPlan& c : attend_candidates((*chosen)->body, (*chosen)->operands, (*chosen)->results, target).plans)
+    if (is_kind(c, a.kind) && (a.kind == Kind::kWide || c.key_groups == a.key_groups) && c.chunk == a.chunk && c.cluster == 1 &&
+        c.meets == 1 && c.blocks_per_sm == 1 && c.query_groups == 1) {
+      Plan plan = *planned.plan;
+      std::erase_if(plan.buffers, [](const Buffer& b) { return b.slots; });
+      plan.kernels[0].slots = -1;
+      plan.kernels[0].body = std::make_shared<const AttendPlan>(c);
+      return case_of(p, plan, target, prefix);
+    }
+  FAIL("no such division");
+  return {};
+}
+
+}  // namespace
+
+TEST_CASE("scores that are two products added are one product of features in two parts") {
+  const std::string compiler = find_host_compiler();
+  if (compiler.empty()) { WARN("skipped: there is no host compiler"); return; }
+  const std::vector<Sum> shapes = {
+      {Kind::kWarps, 4, 300, 64, 64, 4, 32},
+      {Kind::kWarps, 16, 129, 40, 24, 4, 32, true},
+      {Kind::kWarps, 9, 256, 32, 96, 4, 64, false, true},
+      {Kind::kGroups, 100, 200, 64, 32, 2, 64, true},
+      {Kind::kGroups, 64, 130, 128, 64, 1, 64},
+      {Kind::kGroups, 64, 130, 24, 104, 1, 64, false, true},
+      {Kind::kWide, 16, 100, 256, 64, 1, 32, false, false, 256, true},
+      {Kind::kWide, 5, 100, 200, 64, 1, 32, true, false, 256},
+      {Kind::kWide, 16, 100, 192, 72, 1, 32, false, true, 128, true},
+  };
+  std::vector<EmulationCase> cases;
+  std::vector<std::string> names;
+  for (const Sum& s : shapes) {
+    names.push_back(fmt::format("{} queries, {} keys, {} and {} features, kind {}{}", s.queries, s.keys, s.first, s.second,
+                                static_cast<int>(s.kind), s.spelled ? ", joined in the spec" : ""));
+    INFO(names.back());
+    cases.push_back(case_of_sum(s, fmt::format("s{}_", cases.size())));
+  }
+  check_emulations(cases, names, compiler, 0.5, false);
+}

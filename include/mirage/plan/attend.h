@@ -28,7 +28,8 @@ struct AttendTensor {
   int row_dim = -1, col_dim = -1;        ///< of the tensor: along queries or keys; along features or columns
   bool lines_along_rows = false;         ///< neighbours along row_dim are neighbours in memory (col_dim otherwise)
   std::vector<AttendFactor> factors;
-  SecondPart second;                     ///< K and V, where AttendShape::first_keys is set: the keys from there on
+  /// where AttendShape::first_keys is set, of K and V: the keys from there on; where first_features is, of Q and K: the features
+  SecondPart second;
   /// per feature: those of K as well as of Q multiply Q, once; per column: those of V multiply what the loop summed
   std::vector<AttendFactor> gains;
 };
@@ -38,6 +39,8 @@ struct AttendShape {
   int64_t queries = 1, keys = 1, features = 1, columns = 1;
   /// the keys of the first part, where K and V lie in two (a cache, and what is appended to it); 0: in one
   int64_t first_keys = 0;
+  /// the same of features, of Q and K (two products that were added); at most one of both
+  int64_t first_features = 0;
   /// Chunks of that many keys: none has keys of both parts.
   int64_t chunks(int64_t chunk) const {
     return first_keys == 0 ? (keys + chunk - 1) / chunk : (first_keys + chunk - 1) / chunk + (keys - first_keys + chunk - 1) / chunk;
@@ -72,7 +75,7 @@ struct AttendPlan {
   Graph body;
   std::vector<Access> operands, results;
   AttendShape shape;
-  int features = 64, columns = 64;        ///< padded to multiples of 64 (wide: columns to multiples of 128)
+  int features = 64, columns = 64;        ///< padded to multiples of 64, each part of them (wide: columns to multiples of 128)
   /// up to 16 queries: a group is one warp with a ring of its own (mma.sync), else a warpgroup (wgmma)
   bool warp_rings = false;
   int query_groups = 1, key_groups = 1;   ///< groups along queries (64 each, or 16) and along keys
@@ -109,8 +112,9 @@ struct AttendPlan {
   int producers() const { return !producer ? 0 : helpers == 0 && query_groups * key_groups == 4 ? 2 : 1; }
   /// Behind these a row of Q and K, or of V, is padding that matrix instructions need not multiply; `features` and `columns` are what lies
   /// in shared memory.
-  int used_features() const { return wide ? features : static_cast<int>((shape.features + 15) / 16 * 16); }
+  int used_features() const { return wide || shape.first_features > 0 ? features : static_cast<int>((shape.features + 15) / 16 * 16); }
   int used_columns() const { return wide ? columns : static_cast<int>((shape.columns + 15) / 16 * 16); }
+  int first_boxes() const { return static_cast<int>((shape.first_features + 63) / 64); }   ///< of 64 features, of the first part
   bool query_gains() const { return !shape.q.gains.empty() || !shape.k.gains.empty(); }
   int group_rows() const { return warp_rings || wide ? 16 : 64; }
   int group_threads() const { return wide ? 256 : warp_rings ? 32 : 128; }

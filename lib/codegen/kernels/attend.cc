@@ -34,9 +34,11 @@ class AttendEmitter {
     const std::string functions = (p_.wide ? wide_copies(k) : copies(k)) + row() + gain() + logit() + known() + share() + after();
     std::string args, params, list;
     for (const auto& [field, map] :
-         {std::pair{"q", "map_q"}, {"k", "map_k"}, {"v", "map_v"}, {"k_second", "map_k_second"}, {"v_second", "map_v_second"}}) {
+         {std::pair{"q", "map_q"}, {"q_second", "map_q_second"}, {"k", "map_k"}, {"v", "map_v"}, {"k_second", "map_k_second"},
+          {"v_second", "map_v_second"}}) {
       if (p_.wide && p_.value_boxes == 0 && field[0] == 'v') continue;   // its columns are K's
-      if (!in_parts() && field[1] != '\0') continue;
+      const bool is_divided = field[0] == 'k' ? in_parts() || features_in_parts() : field[0] == 'q' ? features_in_parts() : in_parts();
+      if (!is_divided && field[1] != '\0') continue;
       args += fmt::format("const mo::TensorMap* {}; ", field);
       params += fmt::format("{}const __grid_constant__ mo::TensorMap {}", params.empty() ? "" : ", ", map);
       list += fmt::format("{}&{}", list.empty() ? "" : ", ", map);
@@ -118,7 +120,8 @@ class AttendEmitter {
     }
     return out;
   }
-  bool in_parts() const { return s_.first_keys > 0; }
+  bool in_parts() const { return s_.first_keys > 0; }   ///< keys and values along the keys
+  bool features_in_parts() const { return s_.first_features > 0; }
   int64_t chunks() const { return s_.chunks(p_.chunk); }
   /// The chunk that has a key.
   std::string chunk_of(const std::string& key) const {
@@ -215,11 +218,12 @@ class AttendEmitter {
     for (int d = a.dims.rank() - 3; d >= 0; d--) if (a.dims[d] > 1) return a.strides[d];
     return a.strides[a.dims.rank() - 2];
   }
-  /// What lies in one part of a tensor: all of it; where keys lie in two, those before their end or those behind it.
+  /// What lies in one part of a tensor: all of it; where its keys or features lie in two, those before their end or those behind it.
   Access part_of(const AttendTensor& t, bool second) const {
     Access a = access(t);
-    if (!in_parts() || &t == &s_.q) return a;
-    a.dims[t.row_dim] = second ? s_.keys - s_.first_keys : s_.first_keys;
+    if (features_in_parts() ? &t == &s_.v : !in_parts() || &t == &s_.q) return a;
+    if (features_in_parts()) a.dims[t.col_dim] = second ? s_.features - s_.first_features : s_.first_features;
+    else a.dims[t.row_dim] = second ? s_.keys - s_.first_keys : s_.first_keys;
     if (second) a.buffer = t.second.buffer, a.offset = t.second.offset, a.strides = t.second.strides;
     return a;
   }
@@ -278,32 +282,43 @@ class AttendEmitter {
   }
   const char* policy() const { return once() ? ", mo::evict_first_policy()" : ""; }
   std::string copy(const char* name, int boxes, int bytes, const std::array<Coordinates, 2>& at) const {
-    return chunk_copies(name, "", at, [&](const std::string& map, const Coordinates& c, const char* indent) {
+    return chunk_copies(name, "", at, [&](const std::string& map, const Coordinates& of, const char* indent) {
       std::string out;
-      for (int b = 0; b < boxes; b++)
-        out += fmt::format("{}mo::copy_box(to + {}, *a.{}, {}, {}{}, bar{});\n", indent, b * bytes, map,
-                           fmt::format(fmt::runtime(c.along), 64 * b), c.across, c.batch, policy());
+      for (int b = 0; b < boxes; b++) {
+        const bool second = name[0] == 'k' && in_second(b);
+        const Coordinates& c = second ? at[1] : of;
+        out += fmt::format("{}mo::copy_box(to + {}, *a.{}, {}, {}{}, bar{});\n", indent, b * bytes, second ? "k_second" : map,
+                           fmt::format(fmt::runtime(c.along), 64 * (second ? b - p_.first_boxes() : b)), c.across, c.batch, policy());
+      }
       return out;
     });
   }
+  /// Whether a box of 64 features is one of their second part.
+  bool in_second(int box) const { return features_in_parts() && box >= p_.first_boxes(); }
   std::string copies(KernelText& k) const {
-    std::string out;
-    std::string first;
-    const std::string q =
-        add_map(k, s_.q, s_.queries % (p_.group_rows() * p_.query_groups) == 0 ? p_.group_rows() * p_.query_groups : 64, first);
-    k.maps.back().box[1] = p_.group_rows();
+    std::string out, first;
+    std::array<Coordinates, 2> of_q;
+    for (size_t second = 0; second < (features_in_parts() ? 2 : 1); second++) {
+      const int rows = p_.group_rows() * p_.query_groups;
+      const std::string q = add_map(k, s_.q, s_.queries % rows == 0 ? rows : 64, first, second == 1);
+      k.maps.back().box[1] = p_.group_rows();
+      of_q[second] = {"{}", fmt::format("{}at.tile * {}", first, rows), q};
+    }
     out += "  static MO_FN void copy_q(const Args& a, const mo::AttendPlace& at, uint32_t to, uint32_t bar) {\n";
     for (int i = 0; i < p_.query_groups; i++)
-      for (int b = 0; b < p_.features / 64; b++)
-        out += fmt::format("    mo::copy_box(to + {}, *a.q, {}, {}at.tile * {} + {}{}, bar);\n",
-                           (i * (p_.features / 64) + b) * p_.group_rows() * 128, 64 * b, first, p_.group_rows() * p_.query_groups,
-                           p_.group_rows() * i, q);
+      for (int b = 0; b < p_.features / 64; b++) {
+        const bool second = in_second(b);
+        const Coordinates& c = of_q[second];
+        out += fmt::format("    mo::copy_box(to + {}, *a.{}, {}, {} + {}{}, bar);\n", (i * (p_.features / 64) + b) * p_.group_rows() * 128,
+                           second ? "q_second" : "q", 64 * (second ? b - p_.first_boxes() : b), c.across, p_.group_rows() * i, c.batch);
+      }
     out += "  }\n";
     const bool k_along = s_.k.lines_along_rows, v_along = s_.v.lines_along_rows;
     std::array<Coordinates, 2> of_k, of_v;
-    for (size_t second = 0; second < (in_parts() ? 2 : 1); second++) {
+    for (size_t second = 0; second < (in_parts() || features_in_parts() ? 2 : 1); second++) {
       const std::string kb = add_map(k, s_.k, k_along ? p_.features : p_.chunk, first, second == 1);
       of_k[second] = k_along ? Coordinates{"key + {}", "0", kb} : Coordinates{"{}", first + "key", kb};
+      if (second == 1 && features_in_parts()) continue;
       const std::string vb = add_map(k, s_.v, v_along ? p_.columns : p_.chunk, first, second == 1);
       of_v[second] = v_along ? Coordinates{"key + {}", "0", vb} : Coordinates{"{}", first + "key", vb};
     }
@@ -314,23 +329,34 @@ class AttendEmitter {
   /// One box of 64 columns each, of any number.
   std::string wide_copies(KernelText& k) const {
     std::string first;
-    const std::string q = add_map(k, s_.q, 16, first);
-    std::string out = fmt::format(
-        "  static MO_FN void copy_q(const Args& a, const mo::AttendPlace& at, uint32_t to, int box, uint32_t bar) {{\n    mo::copy_box(to, "
-        "*a.q, 64 * box, {}at.tile * 16{}, bar);\n  }}\n",
-        first, q);
-    std::array<Coordinates, 2> of_k, of_v;
-    for (size_t second = 0; second < (in_parts() ? 2 : 1); second++) {
+    std::array<Coordinates, 2> of_q, of_k, of_v;
+    for (size_t second = 0; second < (features_in_parts() ? 2 : 1); second++) {
+      const std::string q = add_map(k, s_.q, 16, first, second == 1);
+      of_q[second] = {"64 * box", first + "at.tile * 16", q};
+    }
+    const auto box = [&](const std::string& map, const Coordinates& c, const char* indent) {
+      return fmt::format("{}mo::copy_box(to, *a.{}, {}, {}{}, bar{});\n", indent, map, c.along, c.across, c.batch,
+                         map[0] == 'q' ? "" : policy());
+    };
+    /// Of either part of the features.
+    const auto boxes = [&](const std::string& map, const std::array<Coordinates, 2>& of) {
+      if (!features_in_parts()) return box(map, of[0], "    ");
+      return fmt::format("    if (box < {0}) {{\n{1}    }} else {{\n      box -= {0};\n{2}    }}\n", p_.first_boxes(),
+                         box(map, of[0], "      "), box(map + "_second", of[1], "      "));
+    };
+    std::string out = "  static MO_FN void copy_q(const Args& a, const mo::AttendPlace& at, uint32_t to, int box, uint32_t bar) {\n" +
+                      boxes("q", of_q) + "  }\n";
+    for (size_t second = 0; second < (in_parts() || features_in_parts() ? 2 : 1); second++) {
       const std::string kb = add_map(k, s_.k, p_.chunk, first, second == 1);
       of_k[second] = {"64 * box", first + "key", kb};
-      if (p_.value_boxes == 0) continue;
+      if (p_.value_boxes == 0 || (second == 1 && features_in_parts())) continue;
       const std::string vb = add_map(k, s_.v, p_.chunk, first, second == 1);
       of_v[second] = {"64 * box", first + "key", vb};
     }
-    const auto box = [&](const std::string& map, const Coordinates& c, const char* indent) {
-      return fmt::format("{}mo::copy_box(to, *a.{}, {}, {}{}, bar{});\n", indent, map, c.along, c.across, c.batch, policy());
-    };
-    out += chunk_copies("k", "int box, ", of_k, box);
+    if (features_in_parts())
+      out += "  static MO_FN void copy_k(const Args& a, const mo::AttendPlace& at, uint32_t to, int box, int key, uint32_t bar) {\n" +
+             boxes("k", of_k) + "  }\n";
+    else out += chunk_copies("k", "int box, ", of_k, box);
     if (p_.value_boxes > 0) out += chunk_copies("v", "int box, ", of_v, box);
     else out += "  static MO_FN void copy_v(const Args&, const mo::AttendPlace&, uint32_t, int, int, uint32_t) {}\n";
     return out;

@@ -163,6 +163,35 @@ std::string check_regions(const AttendPlan& p) {
 
 }  // namespace
 
+/// Whether a row's padding would count in one of its statistics. Columns that pad a row are zeros: they add nothing to a sum of what is 0
+/// at 0.
+static bool has_padded_statistics(const AttendPlan& p) {
+  const Graph& g = p.body;
+  const AttendShape& s = p.shape;
+  const auto zero = [&](auto&& self, ValueId v) -> bool {
+    if (g.def_form<Input>(v)) return true;
+    if (g.def_form<Transpose>(v)) return self(self, g.def(v).operands[0]);
+    const Map* m = g.def_form<Map>(v);
+    if (!m) return false;
+    const std::vector<ValueId>& o = g.def(v).operands;
+    switch (m->fn) {
+      case MapFn::kSquare: case MapFn::kAbs: case MapFn::kNeg: case MapFn::kRelu: return self(self, o[0]);
+      case MapFn::kMul: {
+        const auto constant = [&](ValueId x) { const Const* c = g.def_form<Const>(x); return c && std::isfinite(c->value); };
+        return constant(o[0]) ? self(self, o[1]) : constant(o[1]) ? self(self, o[0]) : o[0] == o[1] && self(self, o[0]);
+      }
+      default: return false;
+    }
+  };
+  if (p.features == s.features && p.columns == s.columns) return false;
+  return std::any_of(g.nodes().begin(), g.nodes().end(), [&](const Node& n) {
+    const auto* r = std::get_if<Reduce>(&n.op);
+    if (!r || (r->fn == ReduceFn::kSum && zero(zero, n.operands[0]))) return false;
+    const auto& a = s.axes[static_cast<size_t>(n.operands[0])];
+    return a[0] == AttendAxis::kFeature || a[1] == AttendAxis::kFeature || a[0] == AttendAxis::kColumn || a[1] == AttendAxis::kColumn;
+  });
+}
+
 /// What every division shares; or why there is none.
 static std::string prepare_attend(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results,
                                   const Target& target, AttendPlan& base) {
@@ -171,43 +200,18 @@ static std::string prepare_attend(const Graph& body, const std::vector<Access>& 
   base.body = body;
   base.operands = operands;
   base.results = results;
-  if (std::string why = match_attend(body, operands, results, base.shape); !why.empty()) return (why);
+  join_products(base.body, base.operands);
+  if (std::string why = match_attend(base.body, base.operands, results, base.shape); !why.empty()) return why;
   if (std::string why = find_second_parts(base); !why.empty()) return why;
   const AttendShape& s = base.shape;
   // batches may be one dimension with rows
   if (!has_int_places(operands, results) || s.batch.elements() > kMostPlaces / std::max(s.queries, s.keys))
     return "dimensions beyond 32-bit places";
-  base.features = static_cast<int>(up(s.features, 64));
+  base.features = static_cast<int>(up(s.first_features, 64) + up(s.features - s.first_features, 64));
   base.columns = static_cast<int>(up(s.columns, 64));
-  find_known(body, base);
-  if (std::string why = check_regions(base); !why.empty()) return (why);
-  // Columns that pad a row are zeros: they add nothing to a sum of what is 0 at 0.
-  const auto zero = [&](auto&& self, ValueId v) -> bool {
-    if (body.def_form<Input>(v)) return true;
-    if (body.def_form<Transpose>(v)) return self(self, body.def(v).operands[0]);
-    const Map* m = body.def_form<Map>(v);
-    if (!m) return false;
-    const std::vector<ValueId>& o = body.def(v).operands;
-    switch (m->fn) {
-      case MapFn::kSquare: case MapFn::kAbs: case MapFn::kNeg: case MapFn::kRelu: return self(self, o[0]);
-      case MapFn::kMul: {
-        const auto constant = [&](ValueId x) { const Const* c = body.def_form<Const>(x); return c && std::isfinite(c->value); };
-        return constant(o[0]) ? self(self, o[1]) : constant(o[1]) ? self(self, o[0]) : o[0] == o[1] && self(self, o[0]);
-      }
-      default: return false;
-    }
-  };
-  const bool padded_statistics = (base.features != s.features || base.columns != s.columns) && [&] {
-    for (const Node& n : body.nodes())
-      if (std::holds_alternative<Reduce>(n.op)) {
-        const auto& a = s.axes[static_cast<size_t>(n.operands[0])];
-        if (std::get<Reduce>(n.op).fn == ReduceFn::kSum && zero(zero, n.operands[0])) continue;
-        if (a[0] == AttendAxis::kFeature || a[1] == AttendAxis::kFeature || a[0] == AttendAxis::kColumn || a[1] == AttendAxis::kColumn)
-          return true;
-      }
-    return false;
-  }();
-  if (padded_statistics) return "a norm over other than 64 or 128 elements";
+  find_known(base.body, base);
+  if (std::string why = check_regions(base); !why.empty()) return why;
+  if (has_padded_statistics(base)) return "a norm over other than 64 or 128 elements";
   bool exact = true;
   for (const Access& r : results) exact &= r.dtype != DType::kF32;
   base.narrow_parts = s.parts_bounded && exact;
@@ -346,6 +350,7 @@ std::string print(const AttendPlan& p) {
     out += fmt::format("  {}: node {}, lines along {}, {} factors{}\n", name, t->input, t->lines_along_rows ? "rows" : "columns",
                        t->factors.size(), t->gains.empty() ? "" : fmt::format(", {} gains", t->gains.size()));
   if (s.first_keys > 0) out += fmt::format("  keys in two parts: {} and {}\n", s.first_keys, s.keys - s.first_keys);
+  if (s.first_features > 0) out += fmt::format("  features in two parts: {} and {}\n", s.first_features, s.features - s.first_features);
   out += fmt::format("  scale: {} factors; per-key values: {} for logits, {} for shares\n", s.scale.size(), p.key_known.size(),
                      p.value_known.size());
   return out;

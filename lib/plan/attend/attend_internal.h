@@ -9,8 +9,11 @@ namespace mirage {
 /// Reads `body` as attention. Empty and a filled shape, or one sentence why it is not.
 std::string match_attend(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, AttendShape& shape);
 
-/// Reads what operands of a matched graph lie in two parts (Access::second): first_keys of the shape, and where K's and V's second parts
-/// are. Empty, or one sentence why they cannot be read so.
+/// Where two products of inputs are added, writes the body and its operands with one product over both their features (attend_sums.cc).
+bool join_products(Graph& body, std::vector<Access>& operands);
+
+/// Reads what operands of a matched graph lie in two parts (Access::second): first_keys or first_features of the shape, and where the
+/// second parts are. Empty, or one sentence why they cannot be read so.
 std::string find_second_parts(AttendPlan& p);
 
 /// Plans for up to 16 queries and many features or columns (device library, 67_attend_wide): adds those that fit to `plans`.

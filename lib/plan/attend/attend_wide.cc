@@ -20,12 +20,12 @@ int64_t shared_from(const AttendPlan& p) {
   const auto rank = a.dims.rank();
   if (a.buffer != b.buffer || rank != b.dims.rank() || a.strides[k.row_dim] != b.strides[v.row_dim]) return -1;
   for (int d = 0; d < rank - 2; d++) if (a.dims[d] != b.dims[d] || (a.dims[d] > 1 && a.strides[d] != b.strides[d])) return -1;
-  const int64_t from = b.offset - a.offset;
+  const int64_t from = b.offset - a.offset, end = p.shape.first_features > 0 ? 64 * p.first_boxes() : p.features;
   if (p.shape.first_keys > 0) {   // and so in the second part
     const SecondPart &c = k.second, &d = v.second;
     if (c.buffer != d.buffer || c.strides != d.strides || d.offset - c.offset != from) return -1;
   }
-  return from >= 0 && from % 64 == 0 && from + p.columns <= p.features ? from : -1;
+  return from >= 0 && from % 64 == 0 && from + p.columns <= end ? from : -1;
 }
 
 bool place_memory(AttendPlan& p, const Target& t) {

@@ -20,7 +20,8 @@ struct AttentionCase {
   std::string dtype = "f16";
   std::string q = "%a", k = "%b", v = "%c", scores = "%x", after = "div %r %l", sum = "%p";
   std::string degree = "1";
-  int64_t first_keys = 0;   // above 0: the keys from there on lie in other tensors
+  int64_t first_keys = 0;       // above 0: the keys from there on lie in other tensors
+  int64_t first_features = 0;   // the same of features, of queries and keys
 };
 
 /// The plans of an attention graph with operands q (b, m, d), k (b, d, n) stored as (b, n, d), v (b, n, e).
@@ -46,6 +47,11 @@ inline AttendCandidates attention_plans(const AttentionCase& c, const std::strin
     for (const int i : {1, 2}) {
       Access& a = operands[static_cast<size_t>(i)];
       a.second = {3 + i, 64, a.strides, i == 1 ? 2 : 1, c.first_keys};
+    }
+  if (c.first_features)
+    for (const int i : {0, 1}) {
+      Access& a = operands[static_cast<size_t>(i)];
+      a.second = {4 + i, 64, a.strides, i == 1 ? 1 : 2, c.first_features};
     }
   const std::vector<Access> results = {{3, 0, {c.batches, c.queries, c.columns}, {c.queries * c.columns, c.columns, 1}, t}};
   return attend_candidates(*g, operands, results, *find_target(target));

@@ -69,12 +69,14 @@ inline void each_joined_kernel(const Target& target, size_t divisions, const Eac
   }
   for (const AttentionCase& of :
        {AttentionCase{.batches = 4, .queries = 4, .keys = 1024, .first_keys = 1020}, AttentionCase{.first_keys = 4032},
-        AttentionCase{.batches = 4, .queries = 16, .keys = 4100, .features = 576, .columns = 512, .v = "%c", .first_keys = 4096}}) {
+        AttentionCase{.batches = 4, .queries = 16, .keys = 4100, .features = 576, .columns = 512, .v = "%c", .first_keys = 4096},
+        AttentionCase{.features = 128, .first_features = 64}, AttentionCase{.queries = 4, .features = 96, .first_features = 40},
+        AttentionCase{.batches = 4, .queries = 16, .features = 576, .columns = 512, .first_features = 512}}) {
     const std::vector<AttendPlan> plans = attention_plans(of).plans;
     REQUIRE(!plans.empty());
     for (size_t i = 0; i < std::min(divisions, plans.size()); i++) {
       k.body = std::make_shared<const AttendPlan>(plans[i]);
-      f(fmt::format("parts {} + {}: {}", of.first_keys, of.keys - of.first_keys, i), k, plan);
+      f(fmt::format("parts {} of {} keys, {} of {} features: {}", of.first_keys, of.keys, of.first_features, of.features, i), k, plan);
     }
   }
 }
