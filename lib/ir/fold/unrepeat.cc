@@ -296,8 +296,13 @@ class Spread {
     std::set<NodeId> joins = x.joins;
     joins.insert(y.joins.begin(), y.joins.end());
     const int64_t depth = g_.dims(node.operands[0])[static_cast<int>(at_x)];
-    const bool few = (!y.joins.empty() && rows_beside(node.operands[1], node.operands[0], depth) <= kFewRowsBeside) ||
-                     (!x.joins.empty() && rows_beside(node.operands[0], node.operands[1], depth) <= kFewRowsBeside);
+    // the joined operand is the larger one: a row that was normed by groups is not worth a product for each
+    const auto is_weight = [&](const Form& f, size_t own) {
+      const ValueId weight = node.operands[own], rows = node.operands[1 - own];
+      return !f.joins.empty() && g_.dims(weight).elements() >= g_.dims(rows).elements() &&
+             rows_beside(weight, rows, depth) <= kFewRowsBeside;
+    };
+    const bool few = is_weight(y, 1) || is_weight(x, 0);
     if (joins.empty() || !few) return std::nullopt;
     for (size_t d = 0; d < x.shape.size(); d++)
       if (d != at_x && !is_simple(x.shape[d])) return std::nullopt;

@@ -172,6 +172,10 @@ TEST_CASE("weights that are scaled by group are summed group by group") {
   CHECK(text("%x = input 0 : f16[65,6] %w = input 1 : f16[2,3,8] %s = input 2 : f16[2,1,8] output 0 (matmul %x (reshape [6,8] (mul %w "
              "%s))) : f16")
             .empty());
+  // A row that was normed by groups, before weights of fewer columns than the 64 rows that weights may have beside them.
+  CHECK(text("%x = input 0 : f16[2,3] %s = input 1 : f16[2,1] %w = input 2 : f16[6,8] output 0 (matmul (reshape [1,6] (div %x %s)) %w) : "
+             "f16")
+            .empty());
 }
 
 namespace {
@@ -181,7 +185,7 @@ Graph random_groups(uint64_t seed) {
   Rng rng(seed);
   Builder b(Level::kKernel);
   auto pick = [&](std::vector<int64_t> of) { return of[rng.below(of.size())]; };
-  const int64_t groups = pick({2, 3}), size = pick({2, 4}), columns = pick({1, 3, 5}), rows = pick({1, 2, 7}), batch = pick({1, 2});
+  const int64_t groups = pick({2, 3}), size = pick({2, 4}), columns = pick({3, 9, 16}), rows = pick({1, 2, 7}), batch = pick({1, 2});
   const bool lines = rng.below(2), whole = rng.below(3) == 0;
   int param = 0;
   const auto dims = [&](int64_t g, int64_t k, int64_t n) { return lines ? Dims{n, g, k} : Dims{g, k, n}; };
