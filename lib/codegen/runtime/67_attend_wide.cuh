@@ -46,24 +46,44 @@ template <class P> MO_FN void wide_copy_q(const typename P::Args& a, const Atten
   for (int b = warp; b < P::kBoxes; b += 8) P::copy_q(a, at, mem.base + b * 2048, b, mem.bar(0, b));
 }
 
-template <class P> MO_FN void wide_scores(const WideMemory<P>& mem, int warp, int s, int parity) {
-  constexpr int kTiles = P::kChunk / 32, kSteps = P::kFeatures / 64;   // a warp has half of the keys and a quarter of the features
+/// What a warp multiplies with the keys of every chunk: 16 columns of each box of q.
+template <class P> struct WideQuery { uint32_t of[P::kBoxes][4]; };
+
+/// Until boxes first to last - 1 are there: each lane waits for one of them.
+template <class P> MO_FN void wide_wait(const WideMemory<P>& mem, int s, int parity, int first, int last) {
+  static_assert(P::kBoxes <= 32, "a lane for each box");
+  const int box = first + lane_id();
+  if (box < last) mbarrier_wait(mem.bar(s, box), parity);
+  warp_barrier();
+}
+/// A warp has half of the keys, and of each box of 64 features the 16 of its quarter, so that all places are known when a chunk begins. FIRST: boxes come one after the other, q with them; of later chunks the second half is waited for when
+/// the first has been multiplied.
+template <class P, bool FIRST> MO_FN void wide_scores(const WideMemory<P>& mem, WideQuery<P>& q, int warp, int s, int parity) {
+  constexpr int kTiles = P::kChunk / 32, kTogether = FIRST ? 1 : (P::kBoxes + 1) / 2;
   const int lane = lane_id(), i8 = lane & 7, part = lane >> 3, half = warp & 1, quarter = warp >> 1;
+  const unsigned char* const of_q = attend_line(mem.smem, (part & 1) * 8 + i8, 2 * quarter + (part >> 1), 2048);
+  const unsigned char* const of_k = attend_line(mem.smem + mem.box(s, 0), half * (P::kChunk / 2) + (part >> 1) * 8 + i8, 2 * quarter + (part & 1), mem.kBox);
   float S[16 * kTiles / 2];
 #pragma unroll
   for (int i = 0; i < 8 * kTiles; i++) S[i] = 0;
 #pragma unroll
-  for (int k = 0; k < kSteps; k++) {
-    const int step = quarter * kSteps + k, b = step >> 2;
-    if (k == 0 || (step & 3) == 0) mbarrier_wait(mem.bar(s, b), parity);
-    uint32_t q[4];
-    load_matrix_x4(q, attend_line(mem.smem, (part & 1) * 8 + i8, 2 * step + (part >> 1), 2048));
+  for (int from = 0; from < P::kBoxes; from += kTogether) {
+    if constexpr (FIRST) {
+      mbarrier_wait(mem.bar(s, from), parity);
+      load_matrix_x4(q.of[from], of_q + from * 2048);
+    } else {
+      wide_wait<P>(mem, s, parity, from, from + kTogether < P::kBoxes ? from + kTogether : P::kBoxes);
+    }
 #pragma unroll
-    for (int t = 0; t < kTiles; t++) {
-      uint32_t x[4];
-      load_matrix_x4(x, attend_line(mem.smem + mem.box(s, 0), (half * kTiles + t) * 16 + (part >> 1) * 8 + i8, 2 * step + (part & 1), mem.kBox));
-      attend_mma<typename P::T>(S + 8 * t, q, x[0], x[1]);
-      attend_mma<typename P::T>(S + 8 * t + 4, q, x[2], x[3]);
+    for (int b = from; b < from + kTogether; b++) {
+      if (b >= P::kBoxes) break;
+#pragma unroll
+      for (int t = 0; t < kTiles; t++) {
+        uint32_t x[4];
+        load_matrix_x4(x, of_k + b * mem.kBox + t * 2048);
+        attend_mma<typename P::T>(S + 8 * t, q.of[b], x[0], x[1]);
+        attend_mma<typename P::T>(S + 8 * t + 4, q.of[b], x[2], x[3]);
+      }
     }
   }
 #pragma unroll
@@ -74,8 +94,8 @@ template <class P> MO_FN void wide_scores(const WideMemory<P>& mem, int warp, in
   }
 }
 
-/// 16 lanes per row. m and sum run over the chunks; statistics() gets them, and by what earlier results must be multiplied.
-template <class P> MO_FN void wide_softmax(const typename P::Args& a, const AttendPlace& at, const WideMemory<P>& mem, const typename P::Row& of_row, float scale, int key0, float& m, float& sum) {
+/// 16 lanes per row. m runs over the chunks, sum is each lane's own until the last of them; statistics() gets both, and by what earlier results must be multiplied.
+template <class P> MO_FN void wide_softmax(const typename P::Args& a, const AttendPlace& at, const WideMemory<P>& mem, const typename P::Row& of_row, float scale, int key0, bool last, float& m, float& sum) {
   constexpr int kPairs = P::kChunk / 32;
   const int row = thread_id() >> 4, lane = thread_id() & 15, query = at.tile * 16 + row;
   float x[2 * kPairs];
@@ -120,12 +140,27 @@ template <class P> MO_FN void wide_softmax(const typename P::Args& a, const Atte
     }
     *reinterpret_cast<uint32_t*>(mem.weights(row) + (2 * lane + 32 * e) * 2) = pack_pair<typename P::T>(w[0], w[1]);
   }
-  sum = sum * factor + lanes_reduce<Sum, 16>(total);
+  sum = sum * factor + total;
   m = shift.m;
-  if (lane == 0) { mem.statistics()[row] = m; mem.statistics()[16 + row] = sum; mem.statistics()[32 + row] = factor; }
+  if (last) {
+    sum = lanes_reduce<Sum, 16>(sum);
+    if (lane == 0) mem.statistics()[16 + row] = sum;
+  }
+  if (lane == 0) { mem.statistics()[row] = m; mem.statistics()[32 + row] = factor; }
 }
 
-template <class P, int N> MO_FN void wide_results(const WideMemory<P>& mem, float (&O)[N], int warp, int s, int parity, bool first) {
+/// Where a lane finds a warp's columns in the first chunk's boxes.
+template <class P> struct WideColumns {
+  static constexpr int kWide = P::kColumns / 8;
+  int of[kWide / 16];
+  MO_FN WideColumns(const WideMemory<P>& mem, int warp) {
+    const int lane = lane_id(), part = lane >> 3;
+#pragma unroll
+    for (int n = 0; n < kWide / 16; n++)
+      of[n] = mem.value_box(0, 0) + static_cast<int>(attend_line(mem.smem, (part & 1) * 8 + (lane & 7), warp * kWide / 8 + 2 * n + (part >> 1), mem.kBox) - mem.smem);
+  }
+};
+template <class P, int N> MO_FN void wide_results(const WideMemory<P>& mem, const WideColumns<P>& columns, float (&O)[N], int warp, int s, int parity, bool first) {
   constexpr int kWide = P::kColumns / 8;
   const int lane = lane_id(), i8 = lane & 7, part = lane >> 3, column = warp * kWide;
   if (!first) {
@@ -136,8 +171,10 @@ template <class P, int N> MO_FN void wide_results(const WideMemory<P>& mem, floa
       for (int j = 0; j < N / 4; j++) { O[4 * j + 2 * r] *= f; O[4 * j + 2 * r + 1] *= f; }
     }
   }
+  if constexpr (P::kValueBoxes > 0) {   // keys' boxes were waited for
 #pragma unroll
-  for (int b = column / 64; b <= (column + kWide - 1) / 64; b++) mbarrier_wait(mem.value_bar(s, b), parity);
+    for (int b = column / 64; b <= (column + kWide - 1) / 64; b++) mbarrier_wait(mem.value_bar(s, b), parity);
+  }
 #pragma unroll
   for (int k = 0; k < P::kChunk / 16; k++) {
     uint32_t w[4];
@@ -145,7 +182,7 @@ template <class P, int N> MO_FN void wide_results(const WideMemory<P>& mem, floa
 #pragma unroll
     for (int n = 0; n < kWide / 16; n++) {
       uint32_t x[4];
-      load_matrix_x4_transposed(x, attend_line(mem.smem + mem.value_box(s, 0), k * 16 + (part & 1) * 8 + i8, column / 8 + 2 * n + (part >> 1), mem.kBox));
+      load_matrix_x4_transposed(x, mem.smem + columns.of[n] + s * mem.kAll * mem.kBox + k * 2048);
       attend_mma<typename P::T>(O + 8 * n, w, x[0], x[1]);
       attend_mma<typename P::T>(O + 8 * n + 4, w, x[2], x[3]);
     }
@@ -260,18 +297,21 @@ template <class P> MO_FN void attend_wide(const typename P::Args& a, unsigned ch
 #pragma unroll
   for (int i = 0; i < P::kColumns / 16; i++) O[i] = 0;
   typename P::Row of_row{};
+  WideQuery<P> q;
+  const WideColumns<P> columns(mem, warp);
 #pragma unroll 1
   for (int c = 0; c < at.chunks; c++) {
     const int s = c % P::kStages, parity = (c / P::kStages) & 1;
-    wide_scores<P>(mem, warp, s, parity);
+    if (c == 0) wide_scores<P, true>(mem, q, warp, s, parity);
+    else wide_scores<P, false>(mem, q, warp, s, parity);
     barrier();
     if (c == 0) {   // all of q is there: every box of the first chunk was waited for
       of_row = P::row(a, at, mem.q_row(row, thread_id() & 7), at.tile * 16 + row);
       scale = P::scale(of_row) * kLog2E;
     }
-    wide_softmax<P>(a, at, mem, of_row, scale, attend_key<P>(at.first + c), m, sum);
+    wide_softmax<P>(a, at, mem, of_row, scale, attend_key<P>(at.first + c), c + 1 == at.chunks, m, sum);
     barrier();
-    wide_results<P>(mem, O, warp, s, parity, c == 0);
+    wide_results<P>(mem, columns, O, warp, s, parity, c == 0);
     if (P::kRefills && c + P::kStages < at.chunks) {
       barrier();
       if (lane == 0) wide_copy<P>(a, at, mem, warp, c + P::kStages, false);

@@ -26,8 +26,11 @@ constexpr double kHelpedCycles = 0.033;       // the same by four helper warps, 
 constexpr double kElementCycles = 4.0 / 128;  // of one more thing done to a score
 
 // Many features (runtime/67_attend_wide.cuh)
-constexpr double kWideStartUs = 0.8;          // barriers, the first copies; stores at the end
-constexpr double kWideChunkUs = 0.35;         // three barriers, a row's maximum and sum
+constexpr double kWideStartUs = 0.1;          // barriers, the first copies; stores at the end
+constexpr double kWideChunkUs = 1.0;          // a chain of products, three barriers, a row's maximum: 1.14 of 32 keys, 1.23 of 64
+// of a column beyond 64 that blocks of clusters that meet post (2 of a cluster took 1.2 to 1.6 us more than 8, 4 took 0.5)
+constexpr double kWidePostedUs = 0.0065;
+constexpr double kWideColdShare = 0.3;        // of the time that device memory takes: first chunks queue behind those asked for with them
 constexpr double kWideValuesUs = 0.4;         // of a further chunk whose values have boxes of their own
 constexpr double kWideElementUs = 2.5e-6;     // of one key times one feature or column
 
@@ -67,9 +70,10 @@ Cost estimate_wide(const AttendPlan& p, const Target& target) {
   const double t_dram = bytes / target.wide_dram_bytes_per_us,
                t_sm = first + work + (chunks - 1) * (later + (p.value_boxes > 0 ? kWideValuesUs : 0));
   Cost c;
-  c.us = target.launch_us + (kWideStartUs + std::max(t_sm, t_dram + target.latency_us)) * waves +
+  c.us = target.launch_us + (kWideStartUs + std::max(t_sm, t_dram + target.latency_us) + kWideColdShare * std::min(t_sm, t_dram)) * waves +
          (p.cluster > 1 ? target.wide_cluster_us + kPartUs * p.cluster : 0) +
-         (p.meets > 1 ? target.meet_us + target.meet_source_us * p.meets : 0) + 1e-3 * p.stages;
+         (p.meets > 1 ? target.meet_us + target.meet_source_us * p.meets + kWidePostedUs * std::max(0, p.columns / p.cluster - 64) : 0) +
+         1e-3 * p.stages;
   c.bytes = static_cast<int64_t>(bytes);
   c.flops = 2.0 * static_cast<double>(s.batch.elements()) * static_cast<double>(s.queries * s.keys * (s.features + s.columns));
   c.why =
