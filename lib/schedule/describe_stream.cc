@@ -97,6 +97,7 @@ struct StreamDescriber {
     } else {
       to.box = x.depth_major ? std::vector<int64_t>{lines, x.padded, 64} : std::vector<int64_t>{p.chunk, x.padded};
       to.swizzle = x.depth_major ? 128 : x.padded * 2;
+      to.even_first = p.even_first(i);
     }
     w.copy(x.input, to, x.uneven ? PathId::kCpAsync : PathId::kTma, p.stages, 0,
            x.free == StreamAxis::kCol && p.evict_first && !p.uneven());

@@ -340,6 +340,7 @@ class Reader {
     for (int64_t e : x.box) bytes *= static_cast<double>(e);
     if (bytes > static_cast<double>(kMostPlace)) fail(from_, i_ - from_, "a place of that size is in no memory");
     if (take("swizzle")) x.swizzle = static_cast<int>(number(32, 128));
+    x.even_first = take("even_first");
     x.gap = take("gap");
     if (take("apart")) x.apart = static_cast<int>(number(1, 64));
     if (take("instead")) x.instead = row(p_.places, "place");

@@ -71,6 +71,7 @@ struct Printer {
     if (x.columns) out += " columns";
     if (x.pitch) out += fmt::format(" pitch {}", x.pitch);
     if (x.swizzle) out += fmt::format(" swizzle {}", x.swizzle);
+    if (x.even_first) out += " even_first";
     if (x.gap) out += " gap";
     if (x.apart) out += fmt::format(" apart {}", x.apart);
     if (x.instead >= 0) out += " instead " + p.places[at(x.instead)].name;

@@ -32,7 +32,6 @@
 // (device library)
 
 // ======== kernels ========
-#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #pragma nv_diag_suppress 177   // tables of a kernel may name more than it uses
 namespace mirage_moe {
 
@@ -220,12 +219,6 @@ __global__ void __launch_bounds__(64, 4) moe_k1_stream(const __grid_constant__ m
 
 }  // namespace mirage_moe
 #pragma nv_diag_default 177
-#else   // nvcc -arch=sm_90a also makes PTX without these features; the library refuses devices that would need it
-namespace mirage_moe {
-__global__ void moe_k0_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in0, void* __restrict__ out0) { __trap(); }
-__global__ void moe_k1_stream(const __grid_constant__ mo::TensorMap map0, const void* __restrict__ in1, void* __restrict__ out0) { __trap(); }
-}  // namespace mirage_moe
-#endif
 
 #ifndef __CUDACC_RTC__
 // ======== launcher and C ABI: moe.h says what each function requires ========

@@ -128,6 +128,9 @@ struct StreamPlan : StreamShape {
   int64_t stage_bytes = 0, ring_bytes = 0;       ///< of one warp
   int64_t received_at = 0, statistics_at = 0, early_at = 0, barriers_at = 0, smem_bytes = 0;   ///< places in shared memory
   Cost cost;
+  /// Whether of each eight lines of weight i, which lie along the reduction, those of even columns come first in the ring: eight lanes read
+  /// two neighbouring columns at once, which would share banks. Columns come in eights then, in all calls.
+  bool even_first(size_t i) const;
   int64_t column_blocks() const {
     int64_t n = (cols + columns - 1) / columns;
     for (const StreamShape& s : beside) n += (s.cols + columns - 1) / columns;

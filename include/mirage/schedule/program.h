@@ -128,6 +128,7 @@ struct Place {
   int section = -1, step = 0;
   int64_t pitch = 0;                    ///< bytes from one line (the last dimension of box) to the next; 0: no gaps
   int swizzle = 0;                      ///< bytes of a swizzled line
+  bool even_first = false;              ///< of each eight of its lines those of even places come first
   bool over = false, in_slots = false;
   bool gap = false;                     ///< its lines are in the gaps between those of the place before it in the section
   int apart = 0;  ///< barriers of its own that tell when it is there, for parts of its box; 0: it shares that of its slot

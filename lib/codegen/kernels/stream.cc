@@ -215,7 +215,10 @@ class StreamEmitter : public StreamText {
       line("copy_box(to + {}, {}, {}, {}{}, bar{});", w.offset, map, wide ? "column" : "0", from, w.slice ? ", batch_id()" : "", policy);
     else
       for (int j = 0; j < p_.chunk / 64; j++)
-        line("copy_box(to + {}, {}, {} + {}, {}{}, bar{});", w.offset + j * w.padded * 128, map, from, j * 64, wide ? "column" : "0",
+        line("copy_box(to + {}, {}, {} + {}, {}{}, bar{});", w.offset + j * w.padded * 128, map, from, j * 64,
+             !p_.even_first(i) ? (wide ? "column" : "0")
+             : wide            ? "0, 0, column / 8"
+                               : "0, 0, 0",
              w.slice ? ", batch_id()" : "", policy);
   }
 
@@ -710,8 +713,8 @@ class StreamEmitter : public StreamText {
         line("const UnevenTile<{}, kChunk, {}> w{}{{smem + warp * kRing + place * kStage + {}, int(({}) & 7), {}}};", weight_type(w),
              w.depth_major, i, w.offset, first_element(w), w.line % 8);
       else if (w.step == s)
-        line("const StreamTile<{}, {}, kChunk, {}> w{}{{smem + warp * kRing + place * kStage + {}}};", weight_type(w), w.padded,
-             w.depth_major, i, w.offset);
+        line("const StreamTile<{}, {}, kChunk, {}{}> w{}{{smem + warp * kRing + place * kStage + {}}};", weight_type(w), w.padded,
+             w.depth_major, p_.even_first(i) ? ", true" : "", i, w.offset);
     }
     units(s);
     line("warp_barrier();");
@@ -947,7 +950,7 @@ KernelText emit_stream_kernel(const KernelPlan& kernel, const Plan& plan, const 
   for (size_t i = 0; i < p.weights.size() && !p.registers; i++) {
     if (p.weights[i].uneven) continue;
     for (size_t c = 0; c < calls; c++) {
-      k.maps.push_back(stream_weight_map(call(c), call(c).weights[i], p.weights[i].padded, p.chunk));
+      k.maps.push_back(stream_weight_map(call(c), call(c).weights[i], p.weights[i].padded, p.chunk, p.even_first(i)));
       add(fmt::format("const __grid_constant__ mo::TensorMap map{}{}", i, calls > 1 ? fmt::format("_{}", c) : ""));
     }
   }

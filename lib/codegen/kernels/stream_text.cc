@@ -302,7 +302,7 @@ std::string StreamText::tail_element(ValueId v, std::map<ValueId, std::string>& 
   return known[v] = fmt::format("v{}", v);
 }
 
-TensorMapText stream_weight_map(const StreamShape& p, const StreamWeight& w, int columns, int depth) {
+TensorMapText stream_weight_map(const StreamShape& p, const StreamWeight& w, int columns, int depth, bool even_first) {
   const Access& a = p.operands[static_cast<size_t>(p.body.form<Input>(w.input)->param)];
   TensorMapText m;
   m.buffer = a.buffer;
@@ -318,6 +318,12 @@ TensorMapText stream_weight_map(const StreamShape& p, const StreamWeight& w, int
     m.strides = {128};
     m.box = {64, static_cast<int>(depth * w.extent / 64)};
     m.swizzle = 128;   // narrow lines eight apart share banks
+  }
+  if (even_first) {   // of each eight columns the even ones, then the others
+    const int64_t line = m.strides[0];
+    m.dims = {own, 4, 2, w.extent / 8};
+    m.strides = {2 * line, line, 8 * line};
+    m.box = {64, 4, 2, columns / 8};
   }
   if (w.slice) {
     m.dims.push_back(p.batch);

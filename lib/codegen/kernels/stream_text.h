@@ -120,6 +120,6 @@ class StreamText {
 
 /// The map of a weight: boxes of 64 along its lines; `columns` of its columns and `depth` of the reduction at once.
 struct TensorMapText;
-TensorMapText stream_weight_map(const StreamShape&, const StreamWeight&, int columns, int depth);
+TensorMapText stream_weight_map(const StreamShape&, const StreamWeight&, int columns, int depth, bool even_first = false);
 
 }  // namespace mirage

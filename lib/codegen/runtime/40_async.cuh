@@ -49,6 +49,20 @@ MO_FN void copy_box(uint32_t to, const TensorMap& map, int x, int y, int z, uint
   asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(to), "l"(&map), "r"(x), "r"(y), "r"(z), "r"(bar), "l"(policy)
                : "memory");
 }
+MO_FN void copy_box(uint32_t to, const TensorMap& map, int x, int y, int z, int u, uint32_t bar) {
+  asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5}], [%6];" ::"r"(to), "l"(&map), "r"(x), "r"(y), "r"(z), "r"(u), "r"(bar) : "memory");
+}
+MO_FN void copy_box(uint32_t to, const TensorMap& map, int x, int y, int z, int u, int v, uint32_t bar) {
+  asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5, %6}], [%7];" ::"r"(to), "l"(&map), "r"(x), "r"(y), "r"(z), "r"(u), "r"(v), "r"(bar) : "memory");
+}
+MO_FN void copy_box(uint32_t to, const TensorMap& map, int x, int y, int z, int u, uint32_t bar, uint64_t policy) {
+  asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%2, %3, %4, %5}], [%6], %7;" ::"r"(to), "l"(&map), "r"(x), "r"(y), "r"(z), "r"(u), "r"(bar), "l"(policy)
+               : "memory");
+}
+MO_FN void copy_box(uint32_t to, const TensorMap& map, int x, int y, int z, int u, int v, uint32_t bar, uint64_t policy) {
+  asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%2, %3, %4, %5, %6}], [%7], %8;" ::"r"(to), "l"(&map), "r"(x), "r"(y), "r"(z), "r"(u), "r"(v),
+               "r"(bar), "l"(policy) : "memory");
+}
 
 // ---- the other way: a box in shared memory, as copy_box leaves it, to `map`'s tensor at (x, y); what lies beyond the tensor is not stored. One thread issues, commits and waits; ordinary writes to the box are fenced
 // (fence_async_proxy) and ordered before. store_wait_read<N>: all but the N youngest groups have been read, and their boxes may be written again

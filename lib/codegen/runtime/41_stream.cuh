@@ -91,8 +91,9 @@ template <class T> struct Prepared {
 };
 
 // ---- a chunk of a weight in shared memory, as a tensor copy with its swizzle left it
-/// COLS columns (64: lines of 128 bytes; 32, 16: a low rank) x CHUNK of the reduction. DEPTH_MAJOR: boxes of 64 along the reduction, one behind the other.
-template <class T, int COLS, int CHUNK, bool DEPTH_MAJOR> struct StreamTile {
+/// COLS columns (64: lines of 128 bytes; 32, 16: a low rank) x CHUNK of the reduction. DEPTH_MAJOR: boxes of 64 along the reduction, one behind the other. EVEN_FIRST: of each eight of their lines the even columns come
+/// first, so that the two columns that eight lanes read at once are in different banks.
+template <class T, int COLS, int CHUNK, bool DEPTH_MAJOR, bool EVEN_FIRST = false> struct StreamTile {
   using Element = T;
   const unsigned char* base;   // in shared memory, a multiple of 1024 bytes
   static constexpr int kLine = COLS * 2, kSwizzle = COLS / 8 - 1;
@@ -100,7 +101,8 @@ template <class T, int COLS, int CHUNK, bool DEPTH_MAJOR> struct StreamTile {
   static MO_FN uint32_t place(int row, int column16) { return row * kLine + ((column16 ^ ((row * kLine >> 7) & kSwizzle)) << 4); }
   /// Four pairs of one column along the reduction: the lane's own elements of unit u.
   MO_FN uint4 four_pairs(int column, int u) const {
-    return *reinterpret_cast<const uint4*>(base + (u / 2) * (COLS * 128) + column * 128 + ((((u & 1) * 4 + (lane_id() & 3)) ^ (column & 7)) << 4));
+    const int line = EVEN_FIRST ? (column & ~7) | (column & 1) << 2 | (column & 7) >> 1 : column;
+    return *reinterpret_cast<const uint4*>(base + (u / 2) * (COLS * 128) + line * 128 + ((((u & 1) * 4 + (lane_id() & 3)) ^ (line & 7)) << 4));
   }
   /// Both 16-deep steps of unit u for columns 16 i .. 16 i + 15, as the 16-row operand.
   MO_FN void as_rows(uint32_t (&a)[2][4], int i, int u) const {
@@ -150,6 +152,19 @@ template <int ROWS, int TILES = 4> struct StreamSum {
     uint32_t a[TILES][2][4];   // all reads first: they overlap
 #pragma unroll
     for (int i = 0; i < TILES; i++) w.as_rows(a[i], i, u);
+    if constexpr (ROWS * TILES <= 2) {   // both steps beside each other: the second would wait for the first
+#pragma unroll
+      for (int i = 0; i < TILES; i++)
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+          float second[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+          mma_16x8x16(d[r][i], a[i][0], x[r].pair[0], x[r].pair[1], T());
+          mma_16x8x16(second, a[i][1], x[r].pair[2], x[r].pair[3], T());
+#pragma unroll
+          for (int e = 0; e < 4; e++) d[r][i][e] += second[e];
+        }
+      return;
+    }
 #pragma unroll
     for (int s = 0; s < 2; s++)
 #pragma unroll

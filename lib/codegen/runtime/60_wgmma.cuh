@@ -66,20 +66,6 @@ template <class T, int TB> MO_FN void wgmma_registers(float (&d)[64], uint32_t a
 #undef MO_D64
 
 // ---- further tensor copies: boxes of tensors with four and five dimensions
-MO_FN void copy_box(uint32_t to, const TensorMap& map, int x, int y, int z, int u, uint32_t bar) {
-  asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5}], [%6];" ::"r"(to), "l"(&map), "r"(x), "r"(y), "r"(z), "r"(u), "r"(bar) : "memory");
-}
-MO_FN void copy_box(uint32_t to, const TensorMap& map, int x, int y, int z, int u, int v, uint32_t bar) {
-  asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5, %6}], [%7];" ::"r"(to), "l"(&map), "r"(x), "r"(y), "r"(z), "r"(u), "r"(v), "r"(bar) : "memory");
-}
-MO_FN void copy_box(uint32_t to, const TensorMap& map, int x, int y, int z, int u, uint32_t bar, uint64_t policy) {
-  asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%2, %3, %4, %5}], [%6], %7;" ::"r"(to), "l"(&map), "r"(x), "r"(y), "r"(z), "r"(u), "r"(bar), "l"(policy)
-               : "memory");
-}
-MO_FN void copy_box(uint32_t to, const TensorMap& map, int x, int y, int z, int u, int v, uint32_t bar, uint64_t policy) {
-  asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%2, %3, %4, %5, %6}], [%7], %8;" ::"r"(to), "l"(&map), "r"(x), "r"(y), "r"(z), "r"(u), "r"(v),
-               "r"(bar), "l"(policy) : "memory");
-}
 
 #endif
 

@@ -441,6 +441,18 @@ StreamPlanned plan_stream(const Graph& body, const std::vector<Access>& operands
   return matched ? best_stream_division(*matched, target) : none;
 }
 
+bool StreamPlan::even_first(size_t i) const {
+  const int first = weights[i].instead_of >= 0 ? weights[i].instead_of : static_cast<int>(i);
+  const auto fits = [&](const StreamShape& call) {
+    for (size_t j = 0; j < call.weights.size(); j++) {
+      const StreamWeight& w = call.weights[j];
+      if ((static_cast<int>(j) == first || w.instead_of == first) && (!w.depth_major || w.uneven || w.extent % 8 != 0)) return false;
+    }
+    return true;
+  };
+  return !registers && fits(*this) && std::all_of(beside.begin(), beside.end(), fits);
+}
+
 std::string print(const StreamPlan& p) {
   static constexpr const char* kAxis[] = {"-", "row", "column", "depth", "rank", "whole", "batch", "group", "second"};
   std::string out = p.batch > 1 ? fmt::format("  batch of {};", p.batch) : "";

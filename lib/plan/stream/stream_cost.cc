@@ -151,8 +151,12 @@ double narrow_us(const StreamPlan& p) {
   return p.columns == 64 ? 0.0 : kNarrowRowsUs * static_cast<double>(p.rows * p.depth) * 2 / p.cluster / (64 << 10);
 }
 
-/// Copies of lines along the reduction that are all under way at once, of blocks of fewer columns where a block streams more than 64 KB.
+/// Lines along the reduction that are read two at a time from the same banks (StreamPlan::even_first), where copies of all are under way at
+/// once; of blocks of fewer columns where a block streams more than 64 KB.
 double deep_us(const StreamPlan& p, double streamed) {
+  bool is_deep = false;
+  for (size_t i = 0; i < p.weights.size(); i++) is_deep = is_deep || (p.weights[i].depth_major && !p.even_first(i));
+  if (!is_deep) return 0;
   return p.columns == 64 ? 0.4 : 0.8 * std::clamp(streamed / (64 << 10) - 1, 0.0, 1.0);
 }
 
@@ -231,9 +235,8 @@ Cost estimate(const StreamPlan& p, const Target& target, bool explain) {
   double t_copies = soft_max(t_dram, streamed * per_sm / sm_rate);
   if (one_shot) {
     const bool ranked = std::any_of(p.weights.begin(), p.weights.end(), [](const StreamWeight& w) { return w.free == StreamAxis::kRank; });
-    const bool deep = std::any_of(p.weights.begin(), p.weights.end(), [](const StreamWeight& w) { return w.depth_major; });
     t_copies = std::min(t_copies, soft_max(t_dram + kOneShotUs, streamed * per_sm / target.stream_sm_bytes_per_us)) +
-               (ranked ? kOneShotRankUs : 0.0) + (deep ? deep_us(p, streamed) : 0.0);
+               (ranked ? kOneShotRankUs : 0.0) + deep_us(p, streamed);
   }
   double products = 0;   // of 16 x 8 x 16 per unit of 32 x 64, by their latency in mma.sync
   for (const StreamContraction& x : p.contractions)

@@ -27,6 +27,22 @@ EMU_QUIET inline void copy_box(uint32_t to, const TensorMap& map, int x, int y, 
   const EmuBox box{3, {x, y, z}};
   emu->copy_box(to, &map, &box, bar, EMU_PC);
 }
+EMU_QUIET inline void copy_box(uint32_t to, const TensorMap& map, int x, int y, int z, int u, uint32_t bar) {
+  const EmuBox box{4, {x, y, z, u}};
+  emu->copy_box(to, &map, &box, bar, EMU_PC);
+}
+EMU_QUIET inline void copy_box(uint32_t to, const TensorMap& map, int x, int y, int z, int u, uint32_t bar, uint64_t) {
+  const EmuBox box{4, {x, y, z, u}};
+  emu->copy_box(to, &map, &box, bar, EMU_PC);
+}
+EMU_QUIET inline void copy_box(uint32_t to, const TensorMap& map, int x, int y, int z, int u, int v, uint32_t bar) {
+  const EmuBox box{5, {x, y, z, u, v}};
+  emu->copy_box(to, &map, &box, bar, EMU_PC);
+}
+EMU_QUIET inline void copy_box(uint32_t to, const TensorMap& map, int x, int y, int z, int u, int v, uint32_t bar, uint64_t) {
+  const EmuBox box{5, {x, y, z, u, v}};
+  emu->copy_box(to, &map, &box, bar, EMU_PC);
+}
 EMU_QUIET inline void store_box(const TensorMap& map, int x, int y, uint32_t from) {
   const EmuBox box{2, {x, y}};
   emu->store_box(&map, &box, from, EMU_PC);

@@ -127,21 +127,5 @@ EMU_QUIET inline void wgmma_registers(float (&d)[64], uint32_t a0, uint32_t a1, 
   emu_wgmma<T>(d, true, 0, a, b, add, TB);
 }
 
-EMU_QUIET inline void copy_box(uint32_t to, const TensorMap& map, int x, int y, int z, int u, uint32_t bar) {
-  const EmuBox box{4, {x, y, z, u}};
-  emu->copy_box(to, &map, &box, bar, EMU_PC);
-}
-EMU_QUIET inline void copy_box(uint32_t to, const TensorMap& map, int x, int y, int z, int u, uint32_t bar, uint64_t) {
-  const EmuBox box{4, {x, y, z, u}};
-  emu->copy_box(to, &map, &box, bar, EMU_PC);
-}
-EMU_QUIET inline void copy_box(uint32_t to, const TensorMap& map, int x, int y, int z, int u, int v, uint32_t bar) {
-  const EmuBox box{5, {x, y, z, u, v}};
-  emu->copy_box(to, &map, &box, bar, EMU_PC);
-}
-EMU_QUIET inline void copy_box(uint32_t to, const TensorMap& map, int x, int y, int z, int u, int v, uint32_t bar, uint64_t) {
-  const EmuBox box{5, {x, y, z, u, v}};
-  emu->copy_box(to, &map, &box, bar, EMU_PC);
-}
 
 }  // namespace mo
