@@ -8,6 +8,9 @@
 
 #include <fmt/format.h>
 
+#include "mirage/ir/rewrite.h"
+#include "mirage/ir/whole.h"
+
 namespace mirage {
 
 namespace {
@@ -166,6 +169,51 @@ Graph part_graph(const Graph& g, const Plan& plan, const PlanPart& part, std::ve
   for (size_t r = 0; r < part.results.size(); r++)
     b.add_output(static_cast<int>(r), to.at(part.results[r]), plan.buffers[static_cast<size_t>(part.result_buffers[r])].dtype);
   return std::move(b).finish();
+}
+
+namespace {
+
+/// Appends what a call computes to b; its results, in order. none: it depends on its tiles.
+std::optional<std::vector<ValueId>> add_body(Builder& b, const Graph& body, const std::vector<ValueId>& operands) {
+  std::vector<Dims> dims;
+  for (ValueId v : operands) dims.push_back(b.graph().dims(v));
+  const Whole all = whole(body, dims);
+  if (!all.reason.empty()) return std::nullopt;
+  std::vector<ValueId> to(static_cast<size_t>(all.body.num_values()), -1), results(all.body.outputs().size(), -1);
+  for (NodeId n = 0; n < all.body.num_nodes(); n++) {
+    const Node& node = all.body.node(n);
+    const auto of = [&](size_t i) { return to[static_cast<size_t>(node.operands[i])]; };
+    if (const auto* out = all.body.form<Output>(n)) { results[static_cast<size_t>(out->result)] = of(0); continue; }
+    std::vector<ValueId> from;
+    for (size_t i = 0; i < node.operands.size(); i++) from.push_back(of(i));
+    std::optional<ValueId> made;
+    if (const auto* in = all.body.form<Input>(n)) made = operands[static_cast<size_t>(in->param)];
+    else if (all.body.form<Accum>(n) || all.body.form<Running>(n)) made = from[0];   // one iteration has all
+    else made = b.try_add(node.op, std::move(from));
+    if (!made || !(b.graph().dims(*made) == all.body.dims(node.first_value))) return std::nullopt;
+    to[static_cast<size_t>(node.first_value)] = *made;
+  }
+  return results;
+}
+
+}  // namespace
+
+std::optional<Graph> without_calls(const Graph& g) {
+  Builder b(Level::kKernel);
+  std::vector<ValueId> to;
+  const bool is_made = try_rewrite(g, b, to, [&](NodeId n, std::vector<ValueId>& operands) {
+    const auto* call = g.form<Call>(n);
+    if (!call) return kCopy;
+    const auto results = add_body(b, *call->body, operands);
+    for (int i = 0; results && i < g.node(n).num_values; i++) {
+      const ValueId v = g.node(n).first_value + i, now = (*results)[static_cast<size_t>(i)];
+      if (!(b.graph().dims(now) == g.dims(v))) return kGiveUp;
+      to[static_cast<size_t>(v)] = now;
+    }
+    return results ? kNoValue : kGiveUp;
+  });
+  if (!is_made) return std::nullopt;
+  return remove_dead(b.graph());
 }
 
 std::pair<Program, Plan> part_program(const Program& whole, const Plan& plan, const PlanPart& part) {

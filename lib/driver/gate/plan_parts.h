@@ -1,6 +1,7 @@
 // Kernels of a plan as programs of their own: what they read comes in, what they store goes out. The gate emulates long plans so, kernel by
 // kernel: each at a shape that it needs, equal ones once (driver/gate/gate.cc).
 #pragma once
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,6 +28,9 @@ PlanPart part_of(const Program&, const Plan&, const std::vector<KernelText>& ker
 /// The part's graph over the values of `g`, which has the nodes of the plan's graph at the same or at other extents. nodes: if not null,
 /// the new number of each node of g, -1: not in it.
 Graph part_graph(const Graph& g, const Plan&, const PlanPart&, std::vector<NodeId>* nodes = nullptr);
+
+/// A kernel graph with what its calls compute in their place, whatever their tiles; nullopt where that depends on them.
+std::optional<Graph> without_calls(const Graph& g);
 
 /// The part as a program at its own size, with part_graph(plan.graph), and as the plan of that which has the plan's kernels: what
 /// replan_part takes as a model.

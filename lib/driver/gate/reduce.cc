@@ -523,6 +523,15 @@ struct PartReducer::Impl {
   }
 
   Reduced reduce(const PlanPart& part, Tails tails, int thrift, std::optional<Plan>& own) const;
+  /// The same with only those dimensions equal that the part itself needs to be: the rest of the program ties others.
+  Reduced reduce_alone(const PlanPart& part, Tails tails, int thrift, std::optional<Plan>& own) const;
+  std::pair<Program, Plan> program_of(const PlanPart& part) const {
+    std::pair<Program, Plan> out = part_program(full.program, full.plan, part);
+    for (size_t i = 0; i < part.leaves.size(); i++)
+      if (const auto range = ranges.find(part.leaves[i]); range != ranges.end() && range->second.first < range->second.second)
+        out.first.inputs[part.first.size() + i].range = range->second;
+    return out;
+  }
 
   std::string refusal;
   reducing::Full full;
@@ -552,13 +561,37 @@ Reduced PartReducer::Impl::reduce(const PlanPart& part, Tails tails, int thrift,
     if (!graph && !(full.calls.kernels[i] && counts(*full.calls.kernels[i]))) numbers[i] = {};   // other kernels' tiles do not matter
   if (!graph) graph = instantiate({full.plan.graph, 0, 0, true, worlds}, types, numbers);
   if (!graph) { out.refusal = "the graph has no instance at a reduced shape"; return out; }
-  auto [program, model] = part_program(full.program, full.plan, part);
-  for (size_t i = 0; i < part.leaves.size(); i++)
-    if (const auto range = ranges.find(part.leaves[i]); range != ranges.end() && range->second.first < range->second.second)
-      program.inputs[part.first.size() + i].range = range->second;
+  auto [program, model] = program_of(part);
   std::vector<Type> leaf_types = param_types(program);
   for (size_t i = 0; i < part.leaves.size(); i++) leaf_types[part.first.size() + i].dims = graph->dims(part.leaves[i]);
   Program small = reduced_program(program, part_graph(*graph, full.plan, part), leaf_types);
+  Planned planned = replan_part(program, model, small, small.graph, full.target, own);
+  if (!planned.plan) { out.refusal = planned.reason; return out; }
+  out.program = std::move(small);
+  out.plan = std::move(planned.plan);
+  return out;
+}
+
+Reduced PartReducer::Impl::reduce_alone(const PlanPart& part, Tails tails, int thrift, std::optional<Plan>& own) const {
+  Reduced out;
+  const auto [program, model] = program_of(part);
+  std::optional<Graph> primitives = without_calls(program.graph);
+  if (!primitives) { out.refusal = "what a call computes depends on its tiles"; return out; }
+  Program alone = program;
+  alone.graph = *std::move(primitives);
+  const Full mine = full_of(alone, model, full.target, out.refusal);
+  if (!out.refusal.empty()) return out;
+  const std::vector<Wish> wishes = wishes_of(alone, model, mine.classes, mine.witness.graph, mine.calls, mine.split, thrift);
+  const std::optional<Graph> reference = search::with_extents(alone.graph, mine.classes, Atoms(mine.classes, wishes, tails).extents());
+  if (!reference) { out.refusal = "the part has no instance at a reduced shape"; return out; }
+  std::vector<Type> types = mine.params;
+  for (NodeId n : reference->inputs())
+    types[static_cast<size_t>(reference->form<Input>(n)->param)] = reference->type(reference->node(n).first_value);
+  auto worlds = std::make_shared<Worlds>(mine.worlds);
+  worlds->all.emplace_back(types, *reference);
+  std::optional<Graph> graph = instantiate({model.graph, 0, 0, true, worlds}, types, mine.calls.numbers);
+  if (!graph) { out.refusal = "the part's graph has no instance at a reduced shape"; return out; }
+  Program small = reduced_program(program, *std::move(graph), types);
   Planned planned = replan_part(program, model, small, small.graph, full.target, own);
   if (!planned.plan) { out.refusal = planned.reason; return out; }
   out.program = std::move(small);
@@ -573,13 +606,16 @@ const std::string& PartReducer::refusal() const { return impl_->refusal; }
 
 Reduced PartReducer::reduce(const PlanPart& part, Tails tails, std::optional<Plan>& own) const {
   Reduced out;
-  for (int thrift = 0; thrift <= kLastThrift; thrift++) {
-    std::optional<Plan> its_own;
-    Reduced r = impl_->reduce(part, tails, thrift, its_own);
-    if (thrift > 0 && !r.plan) break;
-    out = std::move(r);
-    own = std::move(its_own);
-    if (out.plan && is_enough(out, thrift)) break;
+  for (const auto reduce : {&Impl::reduce_alone, &Impl::reduce}) {
+    const bool was_found = out.plan.has_value();   // too large, but smaller than what the whole program's dimensions leave
+    for (int thrift = 0; thrift <= kLastThrift; thrift++) {
+      std::optional<Plan> its_own;
+      Reduced r = (*impl_.*reduce)(part, tails, thrift, its_own);
+      const bool enough = r.plan && is_enough(r, thrift);
+      if (!r.plan && (thrift > 0 || was_found)) break;
+      if (enough || !was_found) out = std::move(r), own = std::move(its_own);
+      if (enough) return out;
+    }
   }
   return out;
 }

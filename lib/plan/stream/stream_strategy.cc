@@ -54,6 +54,7 @@ Tiling stream_use(const KernelPlan& k, int thrift) {
     out.iterations = std::max<int64_t>(2, out.iterations * p.chunk / (p.group * out.loop_tile));
   }
   out.side_by_side = true;
+  out.by_matrices = p.batch > 1;
   return out;
 }
 

@@ -52,7 +52,9 @@ std::string tile_text(const KernelPlan& k) {
 Tiling tile_use(const KernelPlan& k, int thrift) {
   const TilePlan& p = body_of<TilePlan>(k);
   const int64_t rows = p.row_blocks > 1 ? p.block_rows() : 0;
-  return {std::max<int64_t>(p.block_columns(), rows), p.chunk, int64_t{p.cluster} * turns(thrift, p.stages, 2)};
+  Tiling out{std::max<int64_t>(p.block_columns(), rows), p.chunk, int64_t{p.cluster} * turns(thrift, p.stages, 2)};
+  out.by_matrices = p.batch > 1;
+  return out;
 }
 
 }  // namespace

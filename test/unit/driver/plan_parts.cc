@@ -117,6 +117,34 @@ TEST_CASE("a kernel that moves elements, and a product that is stored as it is r
   }
 }
 
+TEST_CASE("dimensions that another kernel makes equal are not in a part alone") {
+  // rows times all rows, by channels: both are one dimension of the input, and tiles of 128 rows asked for as many matrices
+  const Program p = parsed(R"({"name": "triangle", "inputs": {"z": {"shape": [128, 128, 64], "dtype": "bfloat16"},
+    "w": {"shape": [64, 64], "dtype": "bfloat16"}}, "outputs": {"y": {"dtype": "bfloat16"}}, "nodes": [
+    {"op": "matmul", "inputs": ["z", "w"], "output": "a"}, {"op": "sigmoid", "inputs": ["a"], "output": "b"},
+    {"op": "einsum", "inputs": ["b", "z"], "output": "c", "attrs": {"equation": "ikc,jkc->ijc"}},
+    {"op": "softmax", "inputs": ["c"], "output": "y", "attrs": {"axis": -1}}]})");
+  const Target target = *find_target("sm_90a");
+  const Plan plan = *make_plan(p, p.graph, target).plan;
+  INFO(print(plan));
+  const std::vector<KernelText> texts = texts_of(plan, target);
+  const PartReducer reducer(p, plan, target);
+  REQUIRE(reducer.refusal().empty());
+  int products = 0;
+  for (const PlanPart& part : parts_of(p, plan, texts)) {
+    std::optional<Plan> own;
+    const Reduced r = reducer.reduce(part, Tails::kOwn, own);
+    INFO(texts[part.kernels[0]].name << ": " << r.refusal);
+    REQUIRE(r.plan);
+    const Graph& g = plan.graph;
+    if (!g.form<Call>(plan.kernels[part.kernels[0]].nodes.back())) continue;
+    products++;
+    for (const TensorInfo& t : r.program->inputs) CHECK(t.type.dims.elements() <= 4 * 128 * 128);
+    CHECK(without_calls(g));
+  }
+  CHECK(products > 0);
+}
+
 TEST_CASE("a workspace value in the place of one that is still read is found") {
   const Program p = layers(9);
   const Target target = *find_target("sm_90a");
