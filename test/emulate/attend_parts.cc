@@ -140,6 +140,7 @@ TEST_CASE("attention over a cache and new keys reads both where they lie") {
       {Kind::kGroups, 64, 204, 70, 1, 128, 1, "f16", "", false, true},
       {Kind::kGroups, 64, 200, 8, 1, 64, 1, "f16", "", false, false, true},
       {Kind::kWide, 4, 70, 3, 1, 32, 1, "bf16", "", true, false, false, 192, 256},
+      {Kind::kWide, 1, 70, 5, 1, 32, 1, "bf16", "", true, false, false, 192, 256},   // what each key adds is read where it is needed
       {Kind::kWide, 4, 70, 6, 1, 32, 2, "f16", "", false, false, false, 320, 256, true},
       {Kind::kWarps, 4, 100, 4, 4, 32, 1, "f16", "", false, false, false, 64, 64, false, true},
   };

@@ -144,6 +144,8 @@ bool fits(const AttendPlan& p, ValueId root, AttendWhere there) {
     }
   });
 }
+}  // namespace
+
 std::string check_regions(const AttendPlan& p) {
   const AttendShape& s = p.shape;
   for (const AttendFactor& f : s.scale) if (!fits(p, f.value, AttendWhere::kLogit)) return "a scale that is not per query";
@@ -160,8 +162,6 @@ std::string check_regions(const AttendPlan& p) {
     if (!fits(p, p.body.node(n).operands[0], AttendWhere::kAfter)) return "an output of another kind";
   return "";
 }
-
-}  // namespace
 
 /// Whether a row's padding would count in one of its statistics. Columns that pad a row are zeros: they add nothing to a sum of what is 0
 /// at 0.

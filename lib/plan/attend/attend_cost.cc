@@ -30,7 +30,7 @@ constexpr double kWideStartUs = 0.1;          // barriers, the first copies; sto
 constexpr double kWideChunkUs = 1.0;          // a chain of products, three barriers, a row's maximum: 1.14 of 32 keys, 1.23 of 64
 // of a column beyond 64 that blocks of clusters that meet post (2 of a cluster took 1.2 to 1.6 us more than 8, 4 took 0.5)
 constexpr double kWidePostedUs = 0.0065;
-constexpr double kWideColdShare = 0.3;        // of the time that device memory takes: first chunks queue behind those asked for with them
+constexpr double kWideColdShare = 0.3;        // of the time that device memory takes for what is asked for first, in which first chunks queue
 constexpr double kWideValuesUs = 0.4;         // of a further chunk whose values have boxes of their own
 constexpr double kWideElementUs = 2.5e-6;     // of one key times one feature or column
 
@@ -68,9 +68,10 @@ Cost estimate_wide(const AttendPlan& p, const Target& target) {
   const double later =
       p.stages > 1 ? std::max(work, std::max(load, (target.latency_us + load) / p.stages)) : work + target.latency_us + load;
   const double t_dram = bytes / target.wide_dram_bytes_per_us,
+               t_first = std::min(bytes, chunk_bytes * p.stages * static_cast<double>(p.blocks())) / target.wide_dram_bytes_per_us,
                t_sm = first + work + (chunks - 1) * (later + (p.value_boxes > 0 ? kWideValuesUs : 0));
   Cost c;
-  c.us = target.launch_us + (kWideStartUs + std::max(t_sm, t_dram + target.latency_us) + kWideColdShare * std::min(t_sm, t_dram)) * waves +
+  c.us = target.launch_us + (kWideStartUs + std::max(t_sm, t_dram + target.latency_us) + kWideColdShare * std::min(t_sm, t_first)) * waves +
          (p.cluster > 1 ? target.wide_cluster_us + kPartUs * p.cluster : 0) +
          (p.meets > 1 ? target.meet_us + target.meet_source_us * p.meets + kWidePostedUs * std::max(0, p.columns / p.cluster - 64) : 0) +
          1e-3 * p.stages;

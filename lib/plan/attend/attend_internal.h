@@ -16,6 +16,9 @@ bool join_products(Graph& body, std::vector<Access>& operands);
 /// second parts are. Empty, or one sentence why they cannot be read so.
 std::string find_second_parts(AttendPlan& p);
 
+/// Whether the emitter has a place for everything that the plan computes; empty, or one sentence why not.
+std::string check_regions(const AttendPlan& p);
+
 /// Plans for up to 16 queries and many features or columns (device library, 67_attend_wide): adds those that fit to `plans`.
 void add_wide_plans(const AttendPlan& base, const Target&, std::vector<AttendPlan>& plans);
 

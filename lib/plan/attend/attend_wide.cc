@@ -45,8 +45,11 @@ bool place_memory(AttendPlan& p, const Target& t) {
 
 void add_wide_plans(const AttendPlan& base, const Target& target, std::vector<AttendPlan>& plans) {
   const AttendShape& s = base.shape;
-  if (s.k.lines_along_rows || s.v.lines_along_rows || !base.key_known.empty() || !base.value_known.empty() || base.query_gains()) return;
+  if (s.k.lines_along_rows || s.v.lines_along_rows || !s.k.factors.empty() || !s.v.factors.empty() || base.query_gains()) return;
   AttendPlan p = base;
+  p.key_known.clear();   // nobody computes what is known of a key ahead: who needs it does
+  p.value_known.clear();
+  if (!check_regions(p).empty()) return;
   p.wide = true;
   p.warp_rings = false;
   p.producer = false;
