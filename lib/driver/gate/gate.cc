@@ -30,7 +30,8 @@ constexpr size_t kSeeds = 4;                 ///< in the field, over all shapes
 constexpr double kMaxSeconds = 30;           ///< of one run; slower ones have no verdict
 constexpr double kSmallWork = 2e7;           ///< multiplications that are emulated without reducing the shape
 constexpr double kMostFlops = 2e9;             ///< floating point operations of one run: up to 30 s, of six of which a verdict is made
-constexpr double kFewFlops = 1e9;              ///< of one run of a plan that can be taken apart; of all seeds in the field together
+constexpr double kFewFlops = 1e9;              ///< of all seeds in the field together
+constexpr double kWholeFlops = 2e7;            ///< of one run of a plan that can be taken apart
 constexpr double kMostBytes = 1.4e9;          ///< while they are emulated
 constexpr double kElementBytes = 24;         ///< of a value: as it should be, and in the field
 constexpr double kByteBytes = 21;            ///< of a byte that kernels write: itself, and who touched it (emulate/shadow.h)
@@ -365,7 +366,7 @@ GateResult emulation_gate(const Program& program, const Plan& plan, const Target
   const Emulator e{target, compiler, folder, seed, jobs};
   const bool is_long = plan.kernels.size() > kWholeKernels;
   GateResult first =
-      is_long ? gate_parts(program, plan, e) : gate_whole(program, plan, e, plan.kernels.size() > 1 ? kFewFlops : kMostFlops);
+      is_long ? gate_parts(program, plan, e) : gate_whole(program, plan, e, plan.kernels.size() > 1 ? kWholeFlops : kMostFlops);
   if (first.kind != Kind::kNotRun) return first;
   GateResult second = is_long ? gate_whole(program, plan, e) : gate_parts(program, plan, e);
   if (second.kind == Kind::kNotRun && !is_long && plan.kernels.size() > 1) first = gate_whole(program, plan, e);

@@ -30,7 +30,7 @@ constexpr double kWideStartUs = 0.1;          // barriers, the first copies; sto
 constexpr double kWideChunkUs = 1.0;          // a chain of products, three barriers, a row's maximum: 1.14 of 32 keys, 1.23 of 64
 // of a column beyond 64 that blocks of clusters that meet post (2 of a cluster took 1.2 to 1.6 us more than 8, 4 took 0.5)
 constexpr double kWidePostedUs = 0.0065;
-constexpr double kWideColdShare = 0.3;        // of the time that device memory takes for what is asked for first, in which first chunks queue
+constexpr double kWideColdShare = 0.3;        // of what device memory takes for all that is asked for first, among which first chunks queue
 constexpr double kWideValuesUs = 0.4;         // of a further chunk whose values have boxes of their own
 constexpr double kWideElementUs = 2.5e-6;     // of one key times one feature or column
 
