@@ -252,7 +252,7 @@ void insertions(const At& at) {
   if (sign_of(x) >= 0) at.add("p = sqrt(p)^2", map("square", {map("sqrt", {x})}));
   at.add("x = log(e^x)", map("log", {map("exp", {x})}));
   at.add("x = (x y)/y", (x * c) / c);
-  if (x->in.size() == 2 && !x->in[1]->is_bool && !x->in[1]->is_infinite && !at.rng.below(4))
+  if (is_map(x) && x->in.size() == 2 && !x->in[1]->is_bool && !x->in[1]->is_infinite && !at.rng.below(4))
     at.add("x = (x y)/y", (x * x->in[1]) / x->in[1], true);
 }
 
