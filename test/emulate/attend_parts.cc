@@ -79,6 +79,23 @@ std::string graph_of(const Shape& a) {
 
 bool is_kind(const AttendPlan& p, Kind kind) { return kind == Kind::kWide ? p.wide : !p.wide && p.warp_rings == (kind == Kind::kWarps); }
 
+/// The plan with its last kernel, which is attention, divided as asked.
+EmulationCase divided(const Program& p, Plan plan, Kind kind, int key_groups, int chunk, int cluster, const std::string& prefix) {
+  const Target target = *find_target("sm_90a");
+  KernelPlan& last = plan.kernels.back();
+  const AttendPlan& own = *std::get<std::shared_ptr<const AttendPlan>>(last.body);
+  for (const AttendPlan& c : attend_candidates(own.body, own.operands, own.results, target).plans)
+    if (is_kind(c, kind) && (kind == Kind::kWide || c.key_groups == key_groups) && c.chunk == chunk && c.cluster == cluster &&
+        c.meets == 1 && c.blocks_per_sm == 1 && c.query_groups == 1) {
+      std::erase_if(plan.buffers, [](const Buffer& b) { return b.slots; });
+      last.slots = -1;
+      last.body = std::make_shared<const AttendPlan>(c);
+      return case_of(p, plan, target, prefix);
+    }
+  FAIL("no such division");
+  return {};
+}
+
 /// The plan that reads both parts where they lie, divided as asked.
 EmulationCase case_of_shape(const Shape& a, const std::string& prefix) {
   const Target target = *find_target("sm_90a");
@@ -95,17 +112,7 @@ EmulationCase case_of_shape(const Shape& a, const std::string& prefix) {
   const auto* chosen = std::get_if<std::shared_ptr<const AttendPlan>>(&planned.plan->kernels[last].body);
   REQUIRE(chosen);
   CHECK((*chosen)->shape.first_keys == a.cached);
-  for (const AttendPlan& c : attend_candidates((*chosen)->body, (*chosen)->operands, (*chosen)->results, target).plans)
-    if (is_kind(c, a.kind) && (a.kind == Kind::kWide || c.key_groups == a.key_groups) && c.chunk == a.chunk && c.cluster == a.cluster &&
-        c.meets == 1 && c.blocks_per_sm == 1 && c.query_groups == 1) {
-      Plan plan = *planned.plan;
-      std::erase_if(plan.buffers, [](const Buffer& b) { return b.slots; });
-      plan.kernels[last].slots = -1;
-      plan.kernels[last].body = std::make_shared<const AttendPlan>(c);
-      return case_of(p, plan, target, prefix);
-    }
-  FAIL("no such division");
-  return {};
+  return divided(p, *planned.plan, a.kind, a.key_groups, a.chunk, a.cluster, prefix);
 }
 
 /// The first way in which a case with one more mistake is found; "": it is not.
@@ -230,17 +237,7 @@ EmulationCase case_of_sum(const Sum& a, const std::string& prefix) {
   const auto* chosen = std::get_if<std::shared_ptr<const AttendPlan>>(&planned.plan->kernels[0].body);
   REQUIRE(chosen);
   CHECK((*chosen)->shape.first_features == (a.spelled ? a.first : a.second));   // in the order in which they are added
-  for (const AttendPlan& c : attend_candidates((*chosen)->body, (*chosen)->operands, (*chosen)->results, target).plans)
-    if (is_kind(c, a.kind) && (a.kind == Kind::kWide || c.key_groups == a.key_groups) && c.chunk == a.chunk && c.cluster == 1 &&
-        c.meets == 1 && c.blocks_per_sm == 1 && c.query_groups == 1) {
-      Plan plan = *planned.plan;
-      std::erase_if(plan.buffers, [](const Buffer& b) { return b.slots; });
-      plan.kernels[0].slots = -1;
-      plan.kernels[0].body = std::make_shared<const AttendPlan>(c);
-      return case_of(p, plan, target, prefix);
-    }
-  FAIL("no such division");
-  return {};
+  return divided(p, *planned.plan, a.kind, a.key_groups, a.chunk, 1, prefix);
 }
 
 }  // namespace

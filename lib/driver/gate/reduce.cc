@@ -372,19 +372,33 @@ Program reduced_program(const Program& program, Graph reference, const std::vect
 
 namespace {
 
+/// A program and its plan's graph at the extents that the wishes ask for, those of them that exist there.
+struct Shrunk {
+  std::optional<Graph> reference, graph;
+  std::vector<Type> types;   ///< of the program's inputs
+};
+Shrunk shrunk(const Full& full, const std::vector<Wish>& wishes, Tails tails, const std::vector<CallNumbers>& numbers) {
+  Shrunk out;
+  out.reference = search::with_extents(full.program.graph, full.classes, Atoms(full.classes, wishes, tails).extents());
+  if (!out.reference) return out;
+  out.types = full.params;
+  for (NodeId n : out.reference->inputs())
+    out.types[static_cast<size_t>(out.reference->form<Input>(n)->param)] = out.reference->type(out.reference->node(n).first_value);
+  auto worlds = std::make_shared<Worlds>(full.worlds);
+  worlds->all.emplace_back(out.types, *out.reference);
+  out.graph = instantiate({full.plan.graph, 0, 0, true, worlds}, out.types, numbers);
+  return out;
+}
+const char* missing(const Shrunk& i) {
+  return i.reference ? "the graph has no instance at a reduced shape" : "the program has no instance at a reduced shape";
+}
+
 Reduced reduce_with(const Full& full, Tails tails, int thrift) {
   Reduced out;
   const Program& program = full.program;
   const std::vector<Wish> wishes = wishes_of(program, full.plan, full.classes, full.witness.graph, full.calls, full.split, thrift);
-  std::optional<Graph> reference = search::with_extents(program.graph, full.classes, Atoms(full.classes, wishes, tails).extents());
-  if (!reference) { out.refusal = "the program has no instance at a reduced shape"; return out; }
-  std::vector<Type> types = full.params;
-  for (NodeId n : reference->inputs())
-    types[static_cast<size_t>(reference->form<Input>(n)->param)] = reference->type(reference->node(n).first_value);
-  auto worlds = std::make_shared<Worlds>(full.worlds);
-  worlds->all.emplace_back(types, *reference);
-  const std::optional<Graph> graph = instantiate({full.plan.graph, 0, 0, true, worlds}, types, full.calls.numbers);
-  if (!graph) { out.refusal = "the graph has no instance at a reduced shape"; return out; }
+  auto [reference, graph, types] = shrunk(full, wishes, tails, full.calls.numbers);
+  if (!graph) { out.refusal = missing({reference, graph, {}}); return out; }
   Program p = reduced_program(program, std::move(*reference), types);
   for (NodeId n : graph->outputs())
     if (!(graph->dims(graph->node(n).operands[0]) == p.outputs[static_cast<size_t>(graph->form<Output>(n)->result)].type.dims)) {
@@ -525,6 +539,15 @@ struct PartReducer::Impl {
   Reduced reduce(const PlanPart& part, Tails tails, int thrift, std::optional<Plan>& own) const;
   /// The same with only those dimensions equal that the part itself needs to be: the rest of the program ties others.
   Reduced reduce_alone(const PlanPart& part, Tails tails, int thrift, std::optional<Plan>& own) const;
+  /// A part at a reduced shape, with its kernels' numbers; own: at its own.
+  Reduced replanned(const Program& program, const Plan& model, Program small, std::optional<Plan>& own) const {
+    Reduced out;
+    Planned planned = replan_part(program, model, small, small.graph, full.target, own);
+    if (!planned.plan) { out.refusal = planned.reason; return out; }
+    out.program = std::move(small);
+    out.plan = std::move(planned.plan);
+    return out;
+  }
   std::pair<Program, Plan> program_of(const PlanPart& part) const {
     std::pair<Program, Plan> out = part_program(full.program, full.plan, part);
     for (size_t i = 0; i < part.leaves.size(); i++)
@@ -547,29 +570,18 @@ Reduced PartReducer::Impl::reduce(const PlanPart& part, Tails tails, int thrift,
   const std::vector<bool> in = classes_in(part);
   for (size_t c = 0; c < wishes.size(); c++)
     if (!in[c]) wishes[c].is_outer = true;   // as few as there can be
-  const std::optional<Graph> reference =
-      search::with_extents(full.program.graph, full.classes, Atoms(full.classes, wishes, tails).extents());
-  if (!reference) { out.refusal = "the program has no instance at a reduced shape"; return out; }
-  std::vector<Type> types = full.params;
-  for (NodeId n : reference->inputs())
-    types[static_cast<size_t>(reference->form<Input>(n)->param)] = reference->type(reference->node(n).first_value);
-  auto worlds = std::make_shared<Worlds>(full.worlds);
-  worlds->all.emplace_back(types, *reference);
   std::vector<CallNumbers> numbers = full.calls.numbers;
-  std::optional<Graph> graph = instantiate({full.plan.graph, 0, 0, true, worlds}, types, numbers);
-  for (size_t i = 0; i < numbers.size(); i++)
-    if (!graph && !(full.calls.kernels[i] && counts(*full.calls.kernels[i]))) numbers[i] = {};   // other kernels' tiles do not matter
-  if (!graph) graph = instantiate({full.plan.graph, 0, 0, true, worlds}, types, numbers);
-  if (!graph) { out.refusal = "the graph has no instance at a reduced shape"; return out; }
+  Shrunk at = shrunk(full, wishes, tails, numbers);
+  if (at.reference && !at.graph) {
+    for (size_t i = 0; i < numbers.size(); i++)
+      if (!(full.calls.kernels[i] && counts(*full.calls.kernels[i]))) numbers[i] = {};   // other kernels' tiles do not matter
+    at = shrunk(full, wishes, tails, numbers);
+  }
+  if (!at.graph) { out.refusal = missing(at); return out; }
   auto [program, model] = program_of(part);
   std::vector<Type> leaf_types = param_types(program);
-  for (size_t i = 0; i < part.leaves.size(); i++) leaf_types[part.first.size() + i].dims = graph->dims(part.leaves[i]);
-  Program small = reduced_program(program, part_graph(*graph, full.plan, part), leaf_types);
-  Planned planned = replan_part(program, model, small, small.graph, full.target, own);
-  if (!planned.plan) { out.refusal = planned.reason; return out; }
-  out.program = std::move(small);
-  out.plan = std::move(planned.plan);
-  return out;
+  for (size_t i = 0; i < part.leaves.size(); i++) leaf_types[part.first.size() + i].dims = at.graph->dims(part.leaves[i]);
+  return replanned(program, model, reduced_program(program, part_graph(*at.graph, full.plan, part), leaf_types), own);
 }
 
 Reduced PartReducer::Impl::reduce_alone(const PlanPart& part, Tails tails, int thrift, std::optional<Plan>& own) const {
@@ -582,21 +594,9 @@ Reduced PartReducer::Impl::reduce_alone(const PlanPart& part, Tails tails, int t
   const Full mine = full_of(alone, model, full.target, out.refusal);
   if (!out.refusal.empty()) return out;
   const std::vector<Wish> wishes = wishes_of(alone, model, mine.classes, mine.witness.graph, mine.calls, mine.split, thrift);
-  const std::optional<Graph> reference = search::with_extents(alone.graph, mine.classes, Atoms(mine.classes, wishes, tails).extents());
-  if (!reference) { out.refusal = "the part has no instance at a reduced shape"; return out; }
-  std::vector<Type> types = mine.params;
-  for (NodeId n : reference->inputs())
-    types[static_cast<size_t>(reference->form<Input>(n)->param)] = reference->type(reference->node(n).first_value);
-  auto worlds = std::make_shared<Worlds>(mine.worlds);
-  worlds->all.emplace_back(types, *reference);
-  std::optional<Graph> graph = instantiate({model.graph, 0, 0, true, worlds}, types, mine.calls.numbers);
-  if (!graph) { out.refusal = "the part's graph has no instance at a reduced shape"; return out; }
-  Program small = reduced_program(program, *std::move(graph), types);
-  Planned planned = replan_part(program, model, small, small.graph, full.target, own);
-  if (!planned.plan) { out.refusal = planned.reason; return out; }
-  out.program = std::move(small);
-  out.plan = std::move(planned.plan);
-  return out;
+  Shrunk at = shrunk(mine, wishes, tails, mine.calls.numbers);
+  if (!at.graph) { out.refusal = missing(at); return out; }
+  return replanned(program, model, reduced_program(program, *std::move(at.graph), at.types), own);
 }
 
 PartReducer::PartReducer(const Program& program, const Plan& plan, const Target& target)

@@ -10,7 +10,7 @@ namespace mirage {
 std::string match_attend(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, AttendShape& shape);
 
 /// Where two products of inputs are added, writes the body and its operands with one product over both their features (attend_sums.cc).
-bool join_products(Graph& body, std::vector<Access>& operands);
+void join_products(Graph& body, std::vector<Access>& operands);
 
 /// Reads what operands of a matched graph lie in two parts (Access::second): first_keys or first_features of the shape, and where the
 /// second parts are. Empty, or one sentence why they cannot be read so.

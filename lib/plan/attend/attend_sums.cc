@@ -16,10 +16,9 @@ class Joiner {
  public:
   Joiner(const Graph& body, const std::vector<Access>& operands) : g_(body), operands_(operands), users_(body.users()) {}
 
-  bool run(Graph& body, std::vector<Access>& operands) {
+  void run(Graph& body, std::vector<Access>& operands) {
     for (ValueId v = 0; v < g_.num_values(); v++)
-      if (find_sum(v)) { join(v, body, operands); return true; }
-    return false;
+      if (find_sum(v)) return join(v, body, operands);
   }
 
  private:
@@ -150,10 +149,10 @@ class Joiner {
 
 }  // namespace
 
-bool join_products(Graph& body, std::vector<Access>& operands) {
+void join_products(Graph& body, std::vector<Access>& operands) {
   const Graph from = body;
   const std::vector<Access> of = operands;
-  return Joiner(from, of).run(body, operands);
+  Joiner(from, of).run(body, operands);
 }
 
 }  // namespace mirage
