@@ -184,20 +184,39 @@ Case make_case(Program program) {
   return c;
 }
 
-std::vector<std::string> run_on_host(const std::vector<Case>& cases, const std::string& name) {
+/// Compiles and loads; nullptr: `error` says why not.
+static void* load_on_host(const std::string& text, const std::string& name, std::string& error) {
   const std::string stem = work_folder() + "/" + name;
-  std::ofstream(stem + ".cc") << host_source(cases);
+  std::ofstream(stem + ".cc") << text;
   const std::string command =
       "c++ -std=c++17 -O0 -fno-strict-aliasing -fsanitize=alignment -fno-sanitize-recover=alignment -w -shared -fPIC -o " + stem + ".so " +
       stem + ".cc -lubsan";
-  if (system(command.c_str()) != 0) return {"the host compiler refuses " + stem + ".cc"};
+  if (system(command.c_str()) != 0) return error = "the host compiler refuses " + stem + ".cc", nullptr;
   void* library = dlopen((stem + ".so").c_str(), RTLD_NOW);
-  if (!library) return {dlerror()};
+  if (!library) error = dlerror();
+  return library;
+}
+
+std::vector<std::string> run_on_host(const std::vector<Case>& cases, const std::string& name) {
+  std::string refusal;
+  void* library = load_on_host(host_source(cases), name, refusal);
+  if (!library) return {refusal};
   std::vector<std::string> out;
   for (const Case& c : cases)
     if (std::string error = run_case(c, library); !error.empty()) out.push_back(error);
   dlclose(library);
   return out;
+}
+
+std::string call_on_host(const std::string& function, const std::string& text, const std::string& name) {
+  std::string refusal;
+  void* library = load_on_host(host_source({}) + text, name, refusal);
+  if (!library) return refusal;
+  const auto call = reinterpret_cast<const char* (*)()>(dlsym(library, function.c_str()));
+  MIRAGE_ASSERT(call) << function;
+  std::string said = call();
+  dlclose(library);
+  return said;
 }
 
 std::string compile_with_nvcc(const std::vector<Case>& cases, const std::string& name) {

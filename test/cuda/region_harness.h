@@ -50,6 +50,9 @@ Case make_case(Program program);
 /// agree.
 std::vector<std::string> run_on_host(const std::vector<Case>& cases, const std::string& name);
 
+/// What a C function of no arguments says, in a text that stands behind the device library of region kernels.
+std::string call_on_host(const std::string& function, const std::string& text, const std::string& name);
+
 /// Compiles all kernels as one .cu with nvcc for sm_90a; its messages, "absent" if there is no nvcc, "" if there is nothing to say.
 std::string compile_with_nvcc(const std::vector<Case>& cases, const std::string& name);
 

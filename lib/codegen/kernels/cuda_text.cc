@@ -53,7 +53,7 @@ std::string quotient_text(const std::string& x, const DivisorText& y, bool narro
   if (y.constant && std::fabs(std::frexp(*y.constant, &exponent)) == 0.5 && std::abs(exponent) < 100)
     return map_text(MapFn::kMul, {x, CudaText().constant(1 / *y.constant)});
   if (narrow && !y.root_of.empty()) return map_text(MapFn::kMul, {x, map_text(MapFn::kRsqrt, {y.root_of})});
-  if (narrow && y.many && !y.constant) return fmt::format("mo::divide({}, mo::divisor({}))", x, y.text);
+  if (y.many && !y.constant) return fmt::format("mo::divide({}, mo::{}({}))", x, narrow ? "divisor" : "near_divisor", y.text);
   return map_text(MapFn::kDiv, {x, y.text});
 }
 

@@ -68,7 +68,8 @@ struct DivisorText {
 };
 /// x divided by y. By a power of two: the product, which is the same number. `narrow`: the result only goes where 16-bit numbers are
 /// stored, so two units in the last place of float32 are free: a division by a root is a product with its reciprocal, and many divisions by
-/// one number share a reciprocal (a division in float32 takes a dozen instructions and a subroutine, fetched cold).
+/// one number are products with theirs. Elsewhere many divisions by one number share a reciprocal, too, and what their product leaves is
+/// divided again (a division in float32 takes a dozen instructions and a subroutine, fetched cold).
 std::string quotient_text(const std::string& x, const DivisorText& y, bool narrow);
 
 /// What is written to a result: a buffer whose readers want TF32 is rounded on the way.

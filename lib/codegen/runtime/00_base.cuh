@@ -105,25 +105,44 @@ MO_PACK2(add) MO_PACK2(sub) MO_PACK2(mul) MO_PACK2(div) MO_PACK2(pow) MO_PACK2(m
 MO_PACK3(select) MO_PACK3(fma)
 /// x / y for many x and one y, within three units in the last place: two products each, no branch. The scale keeps the reciprocal a normal number: a quotient that float32 holds does not get lost on the way.
 struct Divisor { float scale, inverse; };
-template <int W> struct DivisorPack { Divisor d[W]; };
 MO_FN Divisor divisor(float y) {
   const float a = ::fabsf(y), scale = a < 5.421010862427522e-20f ? 18446744073709551616.0f : a > 18446744073709551616.0f ? 5.421010862427522e-20f : 1.0f;   // 2^64
   return {scale, __fdividef(1.0f, y * scale)};   // of 2^-85 .. 2^64, 0 and infinity
 }
-template <int W> MO_FN DivisorPack<W> divisor(Pack<W> y) {
-  DivisorPack<W> r;
+MO_FN float divide(float x, Divisor d) { return x * d.scale * d.inverse; }
+/// As above, as near as a division: what a quotient leaves is divided, too. Of a divisor that is 0 or infinite nothing is left.
+struct NearDivisor { float scale, inverse, scaled; };
+MO_FN NearDivisor near_divisor(float y) {
+  const Divisor d = divisor(y);
+  const float scaled = y * d.scale, left = ::fmaf(-scaled, d.inverse, 1.0f);
+  const bool ordinary = scaled != 0.0f && ::fabsf(scaled) < infinity();
+  return {d.scale, ordinary ? ::fmaf(d.inverse, left, d.inverse) : d.inverse, ordinary ? scaled : 0.0f};
+}
+MO_FN float divide(float x, NearDivisor d) {
+  const float dividend = x * d.scale, quotient = dividend * d.inverse;
+  const float nearer = ::fmaf(::fmaf(-quotient, d.scaled, dividend), d.inverse, quotient);
+  return ::fabsf(quotient) < infinity() && d.scaled != 0.0f ? nearer : quotient;
+}
+template <int W, class D> struct DivisorPack { D d[W]; };
+template <int W> MO_FN DivisorPack<W, Divisor> divisor(Pack<W> y) {
+  DivisorPack<W, Divisor> r;
 #pragma unroll
   for (int i = 0; i < W; i++) r.d[i] = divisor(y.v[i]);
   return r;
 }
-MO_FN float divide(float x, Divisor d) { return x * d.scale * d.inverse; }
-template <int W> MO_FN Pack<W> divide(Pack<W> x, Divisor d) {
+template <int W> MO_FN DivisorPack<W, NearDivisor> near_divisor(Pack<W> y) {
+  DivisorPack<W, NearDivisor> r;
+#pragma unroll
+  for (int i = 0; i < W; i++) r.d[i] = near_divisor(y.v[i]);
+  return r;
+}
+template <int W, class D> MO_FN Pack<W> divide(Pack<W> x, const D& d) {
   Pack<W> r;
 #pragma unroll
   for (int i = 0; i < W; i++) r.v[i] = divide(x.v[i], d);
   return r;
 }
-template <int W, class A> MO_FN Pack<W> divide(A x, const DivisorPack<W>& d) {
+template <int W, class D, class A> MO_FN Pack<W> divide(A x, const DivisorPack<W, D>& d) {
   Pack<W> r;
 #pragma unroll
   for (int i = 0; i < W; i++) r.v[i] = divide(element(x, i), d.d[i]);
