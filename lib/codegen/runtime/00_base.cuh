@@ -136,7 +136,13 @@ template <int W> MO_FN DivisorPack<W, NearDivisor> near_divisor(Pack<W> y) {
   for (int i = 0; i < W; i++) r.d[i] = near_divisor(y.v[i]);
   return r;
 }
-template <int W, class D> MO_FN Pack<W> divide(Pack<W> x, const D& d) {
+template <int W> MO_FN Pack<W> divide(Pack<W> x, Divisor d) {
+  Pack<W> r;
+#pragma unroll
+  for (int i = 0; i < W; i++) r.v[i] = divide(x.v[i], d);
+  return r;
+}
+template <int W> MO_FN Pack<W> divide(Pack<W> x, NearDivisor d) {
   Pack<W> r;
 #pragma unroll
   for (int i = 0; i < W; i++) r.v[i] = divide(x.v[i], d);
