@@ -56,15 +56,11 @@ __global__ void __launch_bounds__(256, 1) layer_norm_k0_row(const void* __restri
       mo::hold(q2[k], p2 + (i1 * 8u));
     }
     mo::real h0[2][8];
-    mo::real h1[2][8];
-    mo::real h2[2][8];
     #pragma unroll
     for (int k = 0; k < 2; k++) {
       const mo::index32 u = Team::lane() + k * 256;
       (void)u;
       mo::unpack(h0[k], q0[k]);
-      mo::unpack(h1[k], q1[k]);
-      mo::unpack(h2[k], q2[k]);
     }
     mo::real r1[8];
     mo::clear<mo::Sum>(r1);
@@ -104,8 +100,10 @@ __global__ void __launch_bounds__(256, 1) layer_norm_k0_row(const void* __restri
       (void)u;
       const mo::index32 i1 = u;
       const mo::real (&x8)[8] = h0[k];
-      const mo::real (&x17)[8] = h1[k];
-      const mo::real (&x19)[8] = h2[k];
+      mo::real x17[8];
+      mo::unpack(x17, q1[k]);
+      mo::real x19[8];
+      mo::unpack(x19, q2[k]);
       mo::real y0[8];
       #pragma unroll
       for (mo::index32 i2 = 0; i2 < 8; i2++) {

@@ -544,54 +544,44 @@ __global__ void __launch_bounds__(256, 1) llama_layer_k3_row(const void* a0, con
       mo::hold_once(q1[k], p1 + (i0 * 8u));
       mo::hold_once(q2[k], p2 + (i0 * 8u));
     }
-    mo::real h0[2][8];
-    mo::real h1[2][8];
-    mo::real h2[2][8];
-    #pragma unroll
-    for (int k = 0; k < 2; k++) {
-      const mo::index32 u = Team::lane() + k * 256;
-      (void)u;
-      mo::unpack(h0[k], q0[k]);
-      mo::unpack(h1[k], q1[k]);
-      mo::unpack(h2[k], q2[k]);
-    }
+    mo::real w0[2][8];
     mo::real r4[8];
     mo::clear<mo::Sum>(r4);
     #pragma unroll
     for (int k = 0; k < 2; k++) {
       const mo::index32 u = Team::lane() + k * 256;
       (void)u;
-      const mo::real (&x0)[8] = h0[k];
-      const mo::real (&x1)[8] = h1[k];
+      mo::real x0[8];
+      mo::unpack(x0, q0[k]);
+      mo::real x1[8];
+      mo::unpack(x1, q1[k]);
       #pragma unroll
       for (mo::index32 i1 = 0; i1 < 8; i1++) {
         const mo::real v0 = x0[i1];
         const mo::real v1 = x1[i1];
         const mo::real v2 = mo::add(v0, v1);
+        w0[k][i1] = v2;
         const mo::real v3 = mo::mul(v2, v2);
         r4[i1] = mo::Sum::combine(r4[i1], v3);
       }
     }
     const mo::real v4 = Team::reduce<mo::Sum, 0>(mo::fold<mo::Sum>(r4));
+    const mo::real v8 = mo::constant(4096.0f);
+    const mo::real v9 = mo::mul(v4, mo::constant(0.000244140625f));
+    const mo::real v10 = mo::constant(9.99999975e-06f);
+    const mo::real v11 = mo::add(v9, v10);
+    const mo::real v12 = mo::sqrt(v11);
     #pragma unroll
     for (int k = 0; k < 2; k++) {
       const mo::index32 u = Team::lane() + k * 256;
       (void)u;
       const mo::index32 i0 = u;
-      const mo::real (&x5)[8] = h0[k];
-      const mo::real (&x6)[8] = h1[k];
-      const mo::real (&x14)[8] = h2[k];
+      mo::real x14[8];
+      mo::unpack(x14, q2[k]);
       mo::real y0[8];
       #pragma unroll
       for (mo::index32 i1 = 0; i1 < 8; i1++) {
-        const mo::real v5 = x5[i1];
-        const mo::real v6 = x6[i1];
-        const mo::real v7 = mo::add(v5, v6);
-        const mo::real v8 = mo::constant(4096.0f);
-        const mo::real v9 = mo::mul(v4, mo::constant(0.000244140625f));
-        const mo::real v10 = mo::constant(9.99999975e-06f);
-        const mo::real v11 = mo::add(v9, v10);
-        const mo::real v12 = mo::sqrt(v11);
+        const mo::real v7 = w0[k][i1];
         const mo::real v13 = mo::mul(v7, mo::rsqrt(v11));
         const mo::real v14 = x14[i1];
         const mo::real v15 = mo::mul(v13, v14);

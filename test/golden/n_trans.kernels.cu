@@ -58,16 +58,13 @@ __global__ void __launch_bounds__(256, 1) n_trans_k0_row(const void* __restrict_
       mo::hold_once(q2[k], p2 + (i0 * 4096u + i1 * 8u));
     }
     mo::real h0[2][8];
-    mo::real h1[2][8];
-    mo::real h2[2][8];
     #pragma unroll
     for (int k = 0; k < 2; k++) {
       const mo::index32 u = Team::lane() + k * 256;
       (void)u;
       mo::unpack(h0[k], q0[k]);
-      mo::unpack(h1[k], q1[k]);
-      mo::unpack(h2[k], q2[k]);
     }
+    mo::real w0[2][8];
     mo::real r2[8];
     mo::clear<mo::Sum>(r2);
     #pragma unroll
@@ -83,56 +80,47 @@ __global__ void __launch_bounds__(256, 1) n_trans_k0_row(const void* __restrict_
       }
     }
     const mo::real v2 = Team::reduce<mo::Sum, 0>(mo::fold<mo::Sum>(r2));
+    const mo::real v6 = mo::constant(4096.0f);
+    const mo::real v7 = mo::mul(v2, mo::constant(0.000244140625f));
+    const mo::real v8 = mo::sqrt(v7);
     mo::real r14[8];
     mo::clear<mo::Sum>(r14);
     #pragma unroll
     for (int k = 0; k < 2; k++) {
       const mo::index32 u = Team::lane() + k * 256;
       (void)u;
-      const mo::real (&x3)[8] = h1[k];
-      const mo::real (&x4)[8] = h2[k];
+      mo::real x3[8];
+      mo::unpack(x3, q1[k]);
+      mo::real x4[8];
+      mo::unpack(x4, q2[k]);
       const mo::real (&x5)[8] = h0[k];
       #pragma unroll
       for (mo::index32 i2 = 0; i2 < 8; i2++) {
         const mo::real v3 = x3[i2];
         const mo::real v4 = x4[i2];
         const mo::real v5 = x5[i2];
-        const mo::real v6 = mo::constant(4096.0f);
-        const mo::real v7 = mo::mul(v2, mo::constant(0.000244140625f));
-        const mo::real v8 = mo::sqrt(v7);
         const mo::real v9 = mo::mul(v5, mo::rsqrt(v7));
         const mo::real v10 = mo::add(v9, v3);
         const mo::real v11 = mo::mul(v4, v10);
         const mo::real v12 = mo::add(v3, v11);
+        w0[k][i2] = v12;
         const mo::real v13 = mo::mul(v12, v12);
         r14[i2] = mo::Sum::combine(r14[i2], v13);
       }
     }
     const mo::real v14 = Team::reduce<mo::Sum, 1>(mo::fold<mo::Sum>(r14));
+    const mo::real v25 = mo::constant(4096.0f);
+    const mo::real v26 = mo::mul(v14, mo::constant(0.000244140625f));
+    const mo::real v27 = mo::sqrt(v26);
     #pragma unroll
     for (int k = 0; k < 2; k++) {
       const mo::index32 u = Team::lane() + k * 256;
       (void)u;
       const mo::index32 i1 = u;
-      const mo::real (&x15)[8] = h1[k];
-      const mo::real (&x16)[8] = h2[k];
-      const mo::real (&x17)[8] = h0[k];
       mo::real y0[8];
       #pragma unroll
       for (mo::index32 i2 = 0; i2 < 8; i2++) {
-        const mo::real v15 = x15[i2];
-        const mo::real v16 = x16[i2];
-        const mo::real v17 = x17[i2];
-        const mo::real v18 = mo::constant(4096.0f);
-        const mo::real v19 = mo::mul(v2, mo::constant(0.000244140625f));
-        const mo::real v20 = mo::sqrt(v19);
-        const mo::real v21 = mo::mul(v17, mo::rsqrt(v19));
-        const mo::real v22 = mo::add(v21, v15);
-        const mo::real v23 = mo::mul(v16, v22);
-        const mo::real v24 = mo::add(v15, v23);
-        const mo::real v25 = mo::constant(4096.0f);
-        const mo::real v26 = mo::mul(v14, mo::constant(0.000244140625f));
-        const mo::real v27 = mo::sqrt(v26);
+        const mo::real v24 = w0[k][i2];
         const mo::real v28 = mo::mul(v24, mo::rsqrt(v26));
         y0[i2] = v28;
       }

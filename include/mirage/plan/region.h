@@ -66,18 +66,27 @@ struct RegionPass {
   std::vector<RegionStore> after_stores;  ///< once per row
 };
 
-/// What computing an element takes: simple operations, and reads whose neighbours lie in other sectors.
+/// What computing an element takes: simple operations, and as instructions; reads whose neighbours lie in other sectors.
 struct RegionWork {
-  double operations = 0, scattered = 0;
+  double operations = 0, instructions = 0, scattered = 0;
   static constexpr double kScattered = 250;   ///< operations that such a read takes the time of (evoformer's bias [i, j, head] by rows)
   double sum() const { return operations + kScattered * scattered; }
-  friend RegionWork operator-(const RegionWork& a, const RegionWork& b) { return {a.operations - b.operations, a.scattered - b.scattered}; }
+  friend RegionWork operator-(const RegionWork& a, const RegionWork& b) {
+    return {a.operations - b.operations, a.instructions - b.instructions, a.scattered - b.scattered};
+  }
 };
 
 /// A value that a pass computes and later passes need again.
 struct RegionKept {
   RegionWork saved;                          ///< per element, of the later passes
   std::vector<std::pair<int, int>> places;   ///< (pass, the value there), ascending; the first computes it
+};
+
+/// What a thread of a held row has of each element where it has most: between passes, or before the first.
+struct RegionLive {
+  int numbers = 0;   ///< float32: what is kept, and operands that a pass has used and a later one uses again
+  int bytes = 0;     ///< of operands that no pass has used yet
+  double registers() const { return numbers + bytes / 4.0; }
 };
 
 /// span: its elements, if they lie without gaps, else 0.
@@ -124,6 +133,7 @@ struct RegionPlan {
   bool unpacked = false;
   RegionWork work = {};                 ///< per element, of all passes of a reduction, if nothing is kept
   std::vector<RegionKept> again = {};   ///< what later passes would compute again, the most worthwhile first
+  std::vector<RegionLive> live = {};    ///< of a reduction, by how many of these are kept
   int kept = 0;                         ///< so many of these wait in registers: in a row or column that is held there
   bool staged = false;                  ///< what is held lies in shared memory instead: rows that no registers take
   int64_t staged_at = 0, smem_bytes = 0;   ///< dynamic shared memory: what a cluster meets with, then the staged vectors

@@ -217,7 +217,7 @@ class RegionEmitter {
           line("mo::real x{}[{}];", i.result, p_.width),
               line("mo::unstage<{}, {}>(x{}, row_smem + {}, k);", p_.threads, storage_type(p_.accesses[static_cast<size_t>(i.access)]),
                    i.result, staged_at_[static_cast<size_t>(h)]);
-        else if (p_.unpacked) line("const mo::real (&x{})[{}] = h{}[k];", i.result, p_.width, h);
+        else if (unpacks_[static_cast<size_t>(h)]) line("const mo::real (&x{})[{}] = h{}[k];", i.result, p_.width, h);
         else line("mo::real x{}[{}];", i.result, p_.width), line("mo::unpack(x{}, q{}[k]);", i.result, h);
       } else if (i.kind == Kind::kLoad && i.vector) {
         line("mo::real x{}[{}];", i.result, p_.width);
@@ -350,7 +350,7 @@ class RegionEmitter {
           else if (i.vector && !at_edges_) line("const mo::real v{} = x{}[i{}];", i.result, i.result, p_.lane);
           else if (auto h = held_.find({i.access, i.index}); h != held_.end() && &code == held_code_ && !at_edges_)
             line("const mo::real v{} = {};", i.result,
-                 fmt::format(fmt::runtime(p_.unpacked ? "h{}[k][0]" : "mo::load(q{}[k])"), h->second));
+                 fmt::format(fmt::runtime(unpacks_[static_cast<size_t>(h->second)] ? "h{}[k][0]" : "mo::load(q{}[k])"), h->second));
           else line("const mo::real v{} = mo::load(p{}[{}]);", i.result, i.access, text(i.index));
           break;
         case Kind::kMap: {
@@ -600,10 +600,24 @@ class RegionEmitter {
       else line("q{}[k] = p{}[{}];", h, loads[h].access, text(loads[h].index));
     }
     close();
-    if (!p_.unpacked) return;
-    for (size_t h = 0; h < loads.size(); h++) line("mo::real h{}[{}][{}];", h, p_.held, p_.width);
+    unpack(loads);
+  }
+  /// What several passes read becomes float32 once, before the first.
+  void unpack(const std::vector<RegionInstr>& loads) {
+    const auto reads = [this](const RegionInstr& load) {   // passes
+      return std::count_if(passes_.begin(), passes_.end(), [&](const RegionPass& pass) {
+        return std::any_of(pass.body.begin(), pass.body.end(), [&](const RegionInstr& i) {
+          return i.kind == Kind::kLoad && i.access == load.access && i.index == load.index;
+        });
+      });
+    };
+    for (const RegionInstr& load : loads) unpacks_.push_back(p_.unpacked && reads(load) > 1);
+    if (std::none_of(unpacks_.begin(), unpacks_.end(), [](bool x) { return x; })) return;
+    for (size_t h = 0; h < loads.size(); h++)
+      if (unpacks_[h]) line("mo::real h{}[{}][{}];", h, p_.held, p_.width);
     open_held({});
     for (size_t h = 0; h < loads.size(); h++) {
+      if (!unpacks_[h]) continue;
       if (loads[h].vector) line("mo::unpack(h{}[k], q{}[k]);", h, h);
       else line("h{}[k][0] = mo::load(q{}[k]);", h, h);
     }
@@ -844,6 +858,7 @@ class RegionEmitter {
   std::map<std::pair<int, Affine>, int> edges_;  // the same for what each thread has of a row's edges
   std::optional<int64_t> fixed_;                 // the value of an unrolled loop that is printed
   bool at_edges_ = false;                        // what is printed are an edge's statements
+  std::vector<bool> unpacks_;                    // per array, if it becomes float32 before the first pass
   std::vector<int64_t> staged_at_;               // per array, if what is held lies in shared memory
   std::map<int, const RegionInstr*> definition_;
   std::set<int> of_row_;

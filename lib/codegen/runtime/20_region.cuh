@@ -184,12 +184,20 @@ template <int COLUMNS, int THREADS> struct ColumnTeam {
 #pragma unroll
           for (int i = 0; i < N; i++) scratch[(warp_id() * COLUMNS + lane_id()) * N + i] = x[i];
         barrier();
+        if constexpr (kWarps > 2) {   // each sum by one thread: all of them by all threads would be kWarps x THREADS x N reads
+          for (int o = thread_id(); o < COLUMNS * N; o += THREADS) {
+            real y = scratch[o];
+#pragma unroll
+            for (int w = 1; w < kWarps; w++) y = R::combine(y, scratch[w * COLUMNS * N + o]);
+            scratch[o] = y;
+          }
+          barrier();
+        }
 #pragma unroll
         for (int i = 0; i < N; i++) x[i] = scratch[column() * N + i];
+        if constexpr (kWarps == 2)
 #pragma unroll
-        for (int w = 1; w < kWarps; w++)
-#pragma unroll
-          for (int i = 0; i < N; i++) x[i] = R::combine(x[i], scratch[(w * COLUMNS + column()) * N + i]);
+          for (int i = 0; i < N; i++) x[i] = R::combine(x[i], scratch[(COLUMNS + column()) * N + i]);
       }
     }
   }

@@ -60,9 +60,12 @@ std::optional<Graph> with_separate_sums(const Graph& g) {
 
 std::vector<PassStep> pass_steps(const Program& program, const Graph& graph, const Target& target, const Plan& plan) {
   std::vector<PassStep> out;
-  const bool is_divided = std::find(plan.passes.begin(), plan.passes.end(), Pass::kDivide) != plan.passes.end();
-  const std::optional<Graph> divided = is_divided ? divide_products(plan.kept ? *plan.kept : graph, target) : std::nullopt;
-  const Graph& from = divided ? *divided : plan.kept ? *plan.kept : graph;
+  const auto took = [&](Pass p) { return std::find(plan.passes.begin(), plan.passes.end(), p) != plan.passes.end(); };
+  const Graph& given = plan.kept ? *plan.kept : graph;
+  const std::optional<Graph> divided = took(Pass::kDivide) ? divide_products(given, target)
+                                       : took(Pass::kDots) ? dot_products(given)
+                                                           : std::nullopt;
+  const Graph& from = divided ? *divided : given;
   CallPlans known;
   Graph g = lower_matmuls(from, target, contract_rule(program), known);
   const auto step = [&](const std::string& name, std::optional<Graph> next) {
@@ -70,7 +73,7 @@ std::vector<PassStep> pass_steps(const Program& program, const Graph& graph, con
     g = std::move(*next);
     out.push_back({name, g});
   };
-  if (divided) out.push_back({"divide", *divided});
+  if (divided) out.push_back({took(Pass::kDivide) ? "divide" : "dots", *divided});
   if (!(g == from)) out.push_back({"lower", g});
   for (Pass p : plan.passes) step(pass_table()[static_cast<size_t>(p)].name, rewrite(p, g, program));
   if (is_on(Pass::kSums, target)) step("sums", with_separate_sums(g));

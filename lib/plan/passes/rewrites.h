@@ -11,6 +11,9 @@ namespace mirage {
 /// What a graph pass makes of a graph (kernel level, contractions are calls); nullopt: nothing to do, or a pass that is none of graphs.
 std::optional<Graph> rewrite(Pass, const Graph&, const Program&);
 
+/// What Pass::kDots makes of a graph whose matmuls are matmuls; nullopt: nothing to do.
+std::optional<Graph> dot_products(const Graph&);
+
 /// Every call's body as the strategies take it (separate_sums, mirage/plan/block.h).
 std::optional<Graph> with_separate_sums(const Graph&);
 

@@ -459,7 +459,8 @@ Cost cost_of(const RegionContext& c, const RegionPlan& p, double flops_per_eleme
   const double elements = static_cast<double>(p.rows) * static_cast<double>(p.length) * p.width;
   Cost cost = cost_of(c.target, p, bytes_of(c, p), flops_per_element * elements);
   // functions of one element wait for one another, and those of a thread's elements stand behind one another
-  if (p.held > 0) cost.us += std::max(0.0, work.operations - kUsualOperations) * p.held * p.width / kThreadOperationsPerUs;
+  if (p.held > 0 && p.shape == RegionPlan::Shape::kColumn)
+    cost.us += std::max(0.0, work.operations - kUsualOperations) * p.held * p.width / kThreadOperationsPerUs;
   double reads = 0;
   for (const RegionPass& pass : p.passes) reads += window_reads(pass.body);
   const double rate = c.target.f32_flops_per_us * static_cast<double>(std::min<int64_t>(p.blocks, c.target.num_sms)) / c.target.num_sms,

@@ -62,6 +62,9 @@ bool reads_scattered(const RegionPlan&, int buffer);
 
 /// Rough cost of an elementwise function in simple operations.
 double operations_of(MapFn);
+/// Instructions of one element of a kernel all of whose results are stored in 16 bits (narrow), or not (sm_90, CUDA 13.0: kernels with and
+/// without it, disassembled).
+double instructions_of(MapFn, bool narrow);
 
 /// Applies f to every affine form of a plan (statements and stores, not variables).
 void for_each_affine(RegionPlan&, const std::function<void(Affine&)>& f);

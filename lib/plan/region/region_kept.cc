@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -13,8 +14,11 @@ namespace {
 
 using Kind = RegionInstr::Kind;
 
-constexpr double kBranch = 4;
+constexpr double kBranch = 4, kShared = 4;   // instructions: of a branch, of a division by a number that elements share
 constexpr double kLeastSaved = 12;      // operations per element that a register must save
+// operations that one register less of each element is worth: what a mask and a scale make of two operands is one number for all passes
+// (ptxas 13.0: softmax of 16384 x 512 with a mask, 64 elements each, 152 registers if each pass adds it again, 88 if its sum is kept)
+constexpr double kRegister = 12;
 constexpr size_t kMostKept = 16, kMostCandidates = 32;
 
 /// A value of any pass, by how it is computed.
@@ -23,11 +27,13 @@ struct Number {
   std::vector<int> operands;         ///< numbers
   std::map<int, int> values;         ///< pass -> its value there
   bool of_row = false;               ///< the same for all elements of a row
+  int bytes = 0;                     ///< of an operand that a held row asks for before all passes; else 0
 };
 
 class Numbering {
  public:
-  Numbering(const RegionPlan& p, const RegionLoad& load) : load_(load) {
+  Numbering(const RegionPlan& p, const RegionLoad& load) : plan_(p), load_(load) {
+    for (const RegionAccess& a : p.accesses) narrow_ = narrow_ && (!a.written || dtype_bytes(a.dtype) == 2);
     for (size_t i = 0; i < p.passes.size(); i++) {
       number(p.passes[i].body, static_cast<int>(i), true);
       std::vector<int>& roots = roots_.emplace_back();
@@ -51,12 +57,40 @@ class Numbering {
         if (x.of_row || seen[n] == pass) continue;
         seen[n] = pass;
         if (kept[n] && x.values.begin()->first < pass) continue;
-        sum.operations += x.work.operations;
+        sum.operations += x.work.operations, sum.instructions += x.work.instructions;
         if (x.work.scattered > 0 && !read[n]) read[n] = true, sum.scattered += x.work.scattered;
         left.insert(left.end(), x.operands.begin(), x.operands.end());
       }
     }
     return sum;
+  }
+  /// Of each element, where most are live.
+  RegionLive live(const std::vector<bool>& kept) const {
+    const int passes = static_cast<int>(roots_.size());
+    std::map<int, std::pair<int, int>> uses;   // number -> first and last pass that has it
+    for (int pass = 0; pass < passes; pass++) {
+      std::vector<int> left = roots_[static_cast<size_t>(pass)];
+      std::set<int> seen;
+      while (!left.empty()) {
+        const int n = left.back();
+        left.pop_back();
+        const Number& x = numbers_[static_cast<size_t>(n)];
+        if (x.of_row || !seen.insert(n).second) continue;
+        const bool is_kept = kept[static_cast<size_t>(n)];
+        if (is_kept || x.bytes > 0) uses.try_emplace(n, pass, pass).first->second.second = pass;
+        if (!is_kept || x.values.begin()->first == pass) left.insert(left.end(), x.operands.begin(), x.operands.end());
+      }
+    }
+    RegionLive most;
+    for (int pass = 0; pass < passes; pass++) {   // before it
+      RegionLive now;
+      for (const auto& [n, use] : uses) {
+        if (use.first < pass && use.second >= pass) now.numbers++;
+        else if (use.first >= pass && !kept[static_cast<size_t>(n)]) now.bytes += numbers_[static_cast<size_t>(n)].bytes;
+      }
+      if (now.registers() >= most.registers()) most = now;
+    }
+    return most;
   }
   std::vector<bool> none() const { return std::vector<bool>(numbers_.size()); }
 
@@ -107,24 +141,34 @@ class Numbering {
       for (int a : i.args) operands.push_back(of(a));
       const auto key = std::tuple(i.kind, i.constant, i.index, i.access, i.bound, i.fn, operands);
       const auto [at, is_new] = known_.try_emplace(key, static_cast<int>(numbers_.size()));
-      if (is_new) add(make(i, operands));
+      if (is_new) add(make(i, operands, is_top));
       of_[i.result] = at->second;
       if (is_top) numbers_[static_cast<size_t>(at->second)].values.try_emplace(pass, i.result);
     }
   }
-  Number make(const RegionInstr& i, std::vector<int> operands) const {
+  Number make(const RegionInstr& i, std::vector<int> operands, bool is_top) const {
     Number n;
     const bool has_index = i.kind == Kind::kLoad || i.kind == Kind::kIndex || i.kind == Kind::kBranch;
     const RegionLoadKind load = has_index ? load_(i) : RegionLoadKind::kOfRow;
     n.of_row = load == RegionLoadKind::kOfRow &&
                std::all_of(operands.begin(), operands.end(), [&](int o) { return numbers_[static_cast<size_t>(o)].of_row; });
     n.work.operations = i.kind == Kind::kMap ? operations_of(i.fn) : i.kind == Kind::kBranch ? kBranch : 0.0;
+    n.work.instructions = i.kind == Kind::kMap ? instructions(i, operands) : n.work.operations;
+    if (i.kind == Kind::kLoad && is_top && !n.of_row) n.bytes = dtype_bytes(plan_.accesses[static_cast<size_t>(i.access)].dtype);
     n.work.scattered = i.kind == Kind::kLoad && load == RegionLoadKind::kScattered ? 1 : 0;
     n.operands = std::move(operands);
     return n;
   }
 
+  /// Of an element; the elements of a row share a reciprocal.
+  double instructions(const RegionInstr& i, const std::vector<int>& operands) const {
+    const bool shared = i.fn == MapFn::kDiv && numbers_[static_cast<size_t>(operands[1])].of_row;
+    return shared ? (narrow_ ? 1 : kShared) : instructions_of(i.fn, narrow_);
+  }
+
+  const RegionPlan& plan_;
   const RegionLoad& load_;
+  bool narrow_ = true;                       // every result is stored in 16 bits
   std::vector<Number> numbers_;
   std::map<std::tuple<Kind, double, Affine, int, int64_t, MapFn, std::vector<int>>, int> known_;
   std::map<int, int> of_;                    // value -> number
@@ -137,14 +181,17 @@ void find_kept(RegionPlan& p, const RegionLoad& load) {
   const Numbering numbers(p, load);
   std::vector<bool> kept = numbers.none();
   RegionWork now = p.work = numbers.work(kept);
+  p.live = {numbers.live(kept)};
   if (p.passes.size() < 2) return;
   std::vector<int> candidates = numbers.candidates();
   while (p.again.size() < kMostKept && !candidates.empty()) {
-    double least = now.sum() - kLeastSaved;
+    double most = kLeastSaved;
     size_t best = candidates.size();
     for (size_t c = 0; c < candidates.size(); c++) {
       kept[static_cast<size_t>(candidates[c])] = true;
-      if (const double with = numbers.work(kept).sum(); with < least) least = with, best = c;
+      const double worth = now.sum() - numbers.work(kept).sum() +
+                           kRegister * std::max(0.0, p.live.back().registers() - numbers.live(kept).registers());
+      if (worth > most) most = worth, best = c;
       kept[static_cast<size_t>(candidates[c])] = false;
     }
     if (best == candidates.size()) break;
@@ -152,6 +199,7 @@ void find_kept(RegionPlan& p, const RegionLoad& load) {
     const Number& n = numbers[candidates[best]];
     const RegionWork then = numbers.work(kept);
     p.again.push_back({now - then, {n.values.begin(), n.values.end()}});
+    p.live.push_back(numbers.live(kept));
     now = then;
     candidates.erase(candidates.begin() + static_cast<std::ptrdiff_t>(best));
   }

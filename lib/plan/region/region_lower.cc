@@ -531,6 +531,24 @@ double operations_of(MapFn fn) {
   }
 }
 
+double instructions_of(MapFn fn, bool narrow) {
+  switch (fn) {
+    case MapFn::kExp: return narrow ? 5 : 8;
+    case MapFn::kSigmoid: case MapFn::kSilu: return narrow ? 5 : 13;
+    case MapFn::kTanh: return narrow ? 14 : 15;
+    case MapFn::kGelu: return narrow ? 16 : 26;
+    case MapFn::kGeluTanh: return narrow ? 8 : 20;
+    case MapFn::kDiv: return narrow ? 8 : 28;
+    case MapFn::kRsqrt: return 4;
+    case MapFn::kSqrt: return 17;
+    case MapFn::kErf: return 22;
+    case MapFn::kLog: return 25;
+    case MapFn::kLog1p: case MapFn::kExpm1: return 29;
+    case MapFn::kSin: case MapFn::kCos: case MapFn::kPow: return 88;
+    default: return 1;
+  }
+}
+
 std::optional<Lowered> lower_region(const RegionContext& c, const RegionGroup& group, int max_statements) {
   return Lowering(c, group, max_statements).run();
 }

@@ -58,7 +58,7 @@ bool walks_alone(const RegionPlan& p) { return p.team == 1 && p.held == 0 && p.w
 /// Registers that one of a block's threads can hold operands in: a quarter to three eighths of those that so many threads leave each other.
 int64_t held_registers(int64_t threads) { return threads > 512 ? 16 : threads > 256 ? 48 : 96; }
 /// Elements of a row that one of them may hold as float32.
-int64_t unpacked_elements(int64_t threads) { return threads > 512 ? 16 : threads > 256 ? 48 : 64; }
+int64_t unpacked_elements(int64_t threads) { return threads > 512 ? 32 : threads > 256 ? 64 : 128; }
 
 /// Threads along the inner loop.
 int64_t threads_along(const RegionPlan& p) { return p.shape == RegionPlan::Shape::kRow ? p.team : p.threads / p.columns; }
@@ -105,7 +105,7 @@ constexpr int64_t kBusyThreads = 3072, kResidentThreads = 480;
 /// Registers that holding `held` units of a row and working on one takes: a cap of less spilled (ptxas 13.0, sm_90: 68 divisions of
 /// softmax, rms_norm and layer_norm of 16 and 32 bits, alone and behind a sum with a gain; rms_norm of 16384 x 1024 bfloat16, 32 elements
 /// each, at 40 registers 24.7 us, at 48 18.7).
-int64_t working_registers(const RegionPlan& p, int64_t held) {
+int64_t working_registers(const RegionPlan& p, int64_t held, int kept) {
   int64_t words = 0, elements = 0, operands = 0;
   bool narrow = false;
   for (const RegionInstr& i : held_loads(p)) {
@@ -119,26 +119,42 @@ int64_t working_registers(const RegionPlan& p, int64_t held) {
   const int64_t more = 8 * std::max<int64_t>(0, written - 1) + (wide_results ? 8 : 0) + (p.wide ? 16 : 0);
   // a column's lines lie anywhere: their places stay beside what is held
   if (p.shape == RegionPlan::Shape::kColumn)
-    return round_up(held * words + held + elements + 16 + 8 * std::max<int64_t>(0, operands - 2) + more, 8);
+    return round_up(held * words + held + elements + 16 + 8 * std::max<int64_t>(0, operands - 2) + more + kept * held * p.width, 8);
+  // where most is live: every operand that a pass has used is a number in the next, whatever it is stored as
+  int64_t live = 0;
+  if (!p.live.empty()) {
+    const RegionLive& most = p.live[static_cast<size_t>(kept)];
+    const int64_t team = held == p.held ? p.team : power_of_two_at_least(ceil_div(p.length, held));
+    const bool part = held * team > p.length;   // of a team's threads have a unit less
+    live = std::llround(most.registers() * static_cast<double>(held * p.width + edges_each(p))) + (p.width <= 4 ? 24 : 16) +
+           (part && most.bytes > 2 ? 6 * most.bytes : 0);
+  }
   // one operand becomes numbers at once, further ones wait
   const int64_t own = held * p.width, as_numbers = own + (own > 32 ? own / 4 : 0) + (p.width <= 4 ? 24 : 16),
                 as_stored = held * words + (narrow ? 16 : 8);
-  return std::max<int64_t>(
-      32,
-      round_up(std::max(as_numbers, as_stored) + 8 * std::max<int64_t>(0, operands - (p.passes.size() > 2 ? 2 : 3)) + more +
-                   (p.uneven ? 6 + edges_each(p) : 0) + (p.uneven && p.accesses.size() > static_cast<size_t>(operands + written) ? 8 : 0),
-               8));
+  const int64_t uneven = p.uneven ? 6 + edges_each(p) : 0,
+                operand = 8 * std::max<int64_t>(0, operands - (p.passes.size() > 2 ? 2 : 3)) +
+                          (p.uneven && p.accesses.size() > static_cast<size_t>(operands + written) ? 8 : 0);
+  return std::max<int64_t>(32, round_up(std::max(std::max(as_numbers, as_stored) + operand, live) + more + uneven, 8));
 }
 /// Registers in which one of a block's threads may keep what it has computed.
 int64_t kept_registers(int64_t threads) { return threads > 512 ? 0 : threads > 256 ? 16 : 32; }
+constexpr int kFewEach = 16;               // elements of a thread, and operations of one
 constexpr int64_t kWorkingThreads = 512;   // of a multiprocessor: with fewer of them what is kept must not cost any
 
 /// How many of the values that later passes need again stay in registers. resident: blocks of a multiprocessor by registers of a thread.
 template <class Resident> int kept_of(const RegionPlan& p, const Resident& resident) {
-  const int64_t each = p.held * p.width + edges_each(p), registers = working_registers(p, p.held);
-  int64_t n = std::min<int64_t>(static_cast<int64_t>(p.again.size()), kept_registers(p.threads) / std::max<int64_t>(1, each));
-  while (n > 0 && resident(registers + n * each) < resident(registers) && resident(registers + n * each) * p.threads < kWorkingThreads) n--;
-  return static_cast<int>(n);
+  int64_t least = working_registers(p, p.held, 0);
+  for (int n = 1; n <= static_cast<int>(p.again.size()); n++) least = std::min(least, working_registers(p, p.held, n));
+  const auto costs_much = [&](int64_t registers) {
+    return registers - least > kept_registers(p.threads) ||
+           (resident(registers) < resident(least) && resident(registers) * p.threads < kWorkingThreads);
+  };
+  // few elements have registers enough: what only stands for several operands is as well computed again (linear_softmax 5.64, kept 5.85)
+  const auto brings_little = [&](const RegionKept& k) { return p.held * p.width < kFewEach && k.saved.operations <= kFewEach; };
+  int n = static_cast<int>(p.again.size());
+  while (n > 0 && (brings_little(p.again[static_cast<size_t>(n) - 1]) || costs_much(working_registers(p, p.held, n)))) n--;
+  return n;
 }
 /// Blocks of an elementwise kernel that a multiprocessor takes if each thread has 32 registers, where functions would take more of them
 /// than that, and so leave too few loads under way (elu of 4096 x 393216 bfloat16, 36 registers: 1688, 4.2 TB/s would be 1510). One vector
@@ -175,11 +191,11 @@ void ask_residency(RegionPlan& p, const Target& target) {
   const bool small = target.smem_per_sm < 128 << 10;
   const auto resident = [&](int64_t registers) {
     const int64_t most =
-        std::min<int64_t>(65536 / (p.threads * registers), small ? std::min(1536 / p.threads, 16) : 2048 / std::max(p.threads, 64));
+        std::min<int64_t>(4 * (512 / registers) * 32 / p.threads, small ? std::min(1536 / p.threads, 16) : 2048 / std::max(p.threads, 64));
     return std::clamp<int64_t>(ceil_div(p.blocks, target.num_sms), 1, std::max<int64_t>(1, most));
   };
   p.kept = kept_of(p, resident);
-  int64_t registers = working_registers(p, p.held) + p.kept * (p.held * p.width + edges_each(p));
+  int64_t registers = working_registers(p, p.held, p.kept);
   // Rows that follow each other have all operands as numbers at once (rms_norm of 524288 x 128 with a gain, 8 threads a row: 32 registers
   // each 101.2, 48 66.4); where all are resident, that costs less than a further wave.
   if (p.shape == RegionPlan::Shape::kRow && p.unpacked && ceil_div(p.blocks, target.num_sms) > resident(registers))
@@ -188,6 +204,7 @@ void ask_residency(RegionPlan& p, const Target& target) {
 }
 
 constexpr int64_t kColumnUnits = 8;   // that each thread of a column holds
+constexpr int64_t kMuchEach = 32;     // elements that a thread of a row holds
 
 /// Threads whose vectors fill a line of 128 bytes. Fewer of them a row, and a warp's load asks for parts of many lines, each of which comes
 /// as often as a row has vectors a thread (H200; threads a row: rms_norm of 524288 x 128 bfloat16 4 157.4, 8 66.4, 16 65.5; softmax of
@@ -210,7 +227,8 @@ void hold_rows(RegionPlan& p, const Target& target) {
   int64_t wish = std::min<int64_t>(held_registers(32) / each, p.width == 1 ? 8 : 4);
   const auto resident = [&](int64_t team) {
     return p.rows * team >= kResidentThreads * target.num_sms &&
-           ceil_div(p.rows, target.num_sms) * std::max<int64_t>(team, p.uneven ? 8 : 32) * working_registers(p, ceil_div(p.length, team)) <=
+           ceil_div(p.rows, target.num_sms) * std::max<int64_t>(team, p.uneven ? 8 : 32) *
+                   working_registers(p, ceil_div(p.length, team), static_cast<int>(p.again.size())) <=
                65536;
   };
   while (wish > 1 && p.rows * team_of(wish) < kBusyThreads * target.num_sms && !resident(team_of(wish)) &&
@@ -240,10 +258,16 @@ void choose_threads(RegionPlan& p, const Target& target) {
     if (p.length > 32 && (p.rows < sms * 32 || p.length > 32 * 16))
       p.team = static_cast<int>(std::clamp<int64_t>(power_of_two_at_least(ceil_div(p.length, 4)), 32, 512));
     hold_rows(p, target);
-    p.threads = p.team > 32 ? p.team : 256;   // a team over a warp is a whole block
+    // A team over a warp is a whole block. Where threads have much to do, small blocks leave and begin one by one (16384 rows of 1152
+    // bfloat16 with a scale and a shift, 40 elements a thread: blocks of 64 25.8 us, of 128 26.6, of 256 34.1); where they have little,
+    // launching more of them is what they take (means of 32768 rows of 196 float16, 8 elements: of 256 12.7, of 64 20.0).
+    p.threads = p.team > 32 ? p.team : !p.uneven && p.held * p.width >= kMuchEach ? 64 : 256;
     while (p.team <= 32 && p.threads > 32 && ceil_div(p.rows, p.threads / p.team) < sms) p.threads /= 2;
   } else {
-    p.columns = static_cast<int>(std::min<int64_t>(32, power_of_two_at_least(p.rows)));
+    // Whole lines are read, and many threads share a column (H200: the state of rwkv6, 64 x 64 float32, 256 threads
+    // on 8 columns 5.06, on 16 6.67; 128 on 8 5.86, on 16 6.87; means over 197 x 768 bfloat16 256 on 8 20.0, on 32 22.4).
+    const int64_t line = p.length < 16 ? 32 : std::clamp<int64_t>(threads_of_line(p), 8, 32);
+    p.columns = static_cast<int>(std::min<int64_t>(p.width == 1 ? 32 : line, power_of_two_at_least(p.rows)));
     while (p.columns > 8 && ceil_div(p.rows, p.columns) < sms && p.length >= 64) p.columns /= 2;
     p.threads = static_cast<int>(std::clamp<int64_t>(p.columns * power_of_two_at_least(ceil_div(p.length, 2)), 32, 256));
     RegionPlan more = p;
@@ -331,9 +355,35 @@ Cost staged_cost(const Target& t, const RegionPlan& p, int64_t bytes, double flo
   return cost;
 }
 
-}  // namespace
+/// Microseconds of held rows, from what their elements take: 410 measured kernels of 28 programs of rows (one H200, test/gpu/rank_plans.py;
+/// in docs/planning.md, "Rows"). Blocks beside each other on a multiprocessor read while others compute. Where all blocks begin at once,
+/// each phase waits for the slowest.
+double computed_us(const Target& t, const RegionPlan& p, int64_t bytes) {
+  // of what results of 16 bits compute, most is hidden; instructions of a pass: unpacked, combined, packed
+  constexpr double kNarrow = 0.31, kPass = 3.3, kOneWave = 2.15, kFewWarps = 5.3, kFewStaged = 0.6, kBeside = 0.23;
+  constexpr double kReduceUs = 0.25, kClusterReduceUs = 1.2, kLargeClusterUs = 1.3, kMiddleClusterUs = 0.6;
+  constexpr double kPeak = 1.11;   // of what a copy gets of device memory
+  const bool row = p.shape == RegionPlan::Shape::kRow,
+             narrow = std::all_of(p.accesses.begin(), p.accesses.end(),
+                                  [](const RegionAccess& a) { return !a.written || dtype_bytes(a.dtype) == 2; });
+  double each = p.work.instructions;
+  for (int k = 0; k < p.kept; k++) each -= p.again[static_cast<size_t>(k)].saved.instructions;
+  const double passes = static_cast<double>(p.passes.size()), blocks = static_cast<double>(p.blocks),
+               resident = p.held > 0 ? p.blocks_per_sm : 1024.0 / p.threads, beside = std::min(resident, std::ceil(blocks / t.num_sms)),
+               waves = blocks / (resident * t.num_sms),
+               elements = static_cast<double>(p.rows) * static_cast<double>(p.length) * p.width,
+               few = (p.staged ? kFewStaged : kFewWarps) * 32 / (beside * p.threads),
+               issue = elements / std::min<double>(blocks, t.num_sms) * (each * (narrow && row ? kNarrow : 1.0) + kPass * passes) / 32 /
+                       (4 * t.clock_per_us) * (1 + few),
+               meet = (passes - 1) * (p.cluster > 1 ? kClusterReduceUs : kReduceUs) * std::max(1.0, waves),
+               find = p.cluster == 1 ? 0 : p.threads > 256 ? kLargeClusterUs : p.threads > 128 ? kMiddleClusterUs : 0,
+               computed = issue * (row && waves <= 1 ? kOneWave : 1.0) + meet + find,
+               memory = static_cast<double>(bytes) / (t.dram_bytes_per_us * kPeak), q = 1 + kBeside * std::log2(std::max(1.0, beside));
+  return t.launch_us + std::pow(std::pow(memory, q) + std::pow(computed, q), 1 / q);
+}
 
-Cost cost_of(const Target& t, const RegionPlan& p, int64_t bytes, double flops) {
+/// What a kernel takes for its memory, its walks and its rows' turns.
+Cost memory_cost(const Target& t, const RegionPlan& p, int64_t bytes, double flops) {
   if (p.staged) return staged_cost(t, p, bytes, flops);
   Cost cost;
   cost.bytes = bytes;
@@ -391,6 +441,18 @@ Cost cost_of(const Target& t, const RegionPlan& p, int64_t bytes, double flops) 
   if (memory + again >= math)
     cost.why = fmt::format("{:.2f} MB at {:.2f} TB/s + launch", static_cast<double>(cost.bytes) * 1e-6, t.dram_bytes_per_us * share * 1e-6);
   else cost.why = fmt::format("{:.2f} Mflop of elementwise arithmetic + launch", cost.flops * 1e-6);
+  return cost;
+}
+
+}  // namespace
+
+Cost cost_of(const Target& t, const RegionPlan& p, int64_t bytes, double flops) {
+  Cost cost = memory_cost(t, p, bytes, flops);
+  const bool row = p.shape == RegionPlan::Shape::kRow;
+  if (p.shape == RegionPlan::Shape::kPointwise || (row && p.held == 0)) return cost;
+  if (const double computed = computed_us(t, p, bytes); computed > cost.us)
+    cost.us = computed, cost.why = fmt::format("{:.2f} MB and {:.2f} million elements of rows + launch", static_cast<double>(bytes) * 1e-6,
+                                               static_cast<double>(p.rows) * static_cast<double>(p.length) * p.width * 1e-6);
   return cost;
 }
 
@@ -482,7 +544,7 @@ std::vector<RegionPlan> with_threads(RegionPlan p, const Target& target) {
       RegionPlan q = p;
       q.team = team, q.threads = team == 128 ? 128 : 256;
       const HeldUnit unit = held_unit(q);
-      if (team == p.team || !can_hold(q, unit) || q.length < team || ceil_div(q.rows, q.threads / q.team) < target.num_sms) continue;
+      if (team == p.team || !can_hold(q, unit) || q.length * 2 <= team || ceil_div(q.rows, q.threads / q.team) < target.num_sms) continue;
       hold(q, unit);
       q.blocks = blocks_of(q);
       ask_residency(q, target);

@@ -77,6 +77,31 @@ TEST_CASE("a product of few results over a long reduction is divided among the m
   CHECK(!divide_products(gated(512).graph, t));   // tiles enough
 }
 
+TEST_CASE("a recurrent cell updates its state and reads it in one kernel") {
+  const Target t = *find_target("sm_90a");
+  for (const bool by_rows : {false, true}) {   // the state is read along its lines, or across them
+    test::Sketch s;
+    const ValueId state = s.input(DType::kF32, {64, 128, 128}), decay = s.input(DType::kF32, {64, 1, 1});
+    const ValueId column = s.input(DType::kBF16, {64, 128, 1}), row = s.input(DType::kBF16, {64, 1, 128});
+    const ValueId kept = s.b.map(MapFn::kMul, {state, decay});
+    const ValueId read = by_rows ? s.b.add(MatMul{}, {kept, column}) : s.b.add(MatMul{}, {row, kept});
+    const ValueId next = s.b.map(MapFn::kAdd, {kept, s.b.map(MapFn::kMul, {by_rows ? row : column, read})});   // a delta rule
+    s.output(next, DType::kF32);
+    s.output(by_rows ? s.b.add(MatMul{}, {next, column}) : s.b.add(MatMul{}, {row, next}), DType::kBF16);
+    const Program p = s.finish();
+    const Planned with = make_plan(p, p.graph, t), without_it = make_plan(p, p.graph, without(t, Pass::kDots));
+    REQUIRE((with.plan && without_it.plan));
+    CHECK(with.plan->kernels.size() == 1);
+    CHECK(with.plan->predicted_us < without_it.plan->predicted_us);
+    CHECK(steps(p, t).front() == "dots");
+  }
+  const Program p = gated(512);
+  Sketch s;   // a product alone is none
+  s.output(s.b.add(MatMul{}, {s.input(DType::kBF16, {1, 4096}), s.input(DType::kBF16, {4096, 4096})}), DType::kBF16);
+  const Program alone = s.finish();
+  for (const Program* q : {&p, &alone}) CHECK(!has(steps(*q, t), "dots"));
+}
+
 TEST_CASE("every pass can be left out, and something is planned all the same") {
   const Target t = *find_target("sm_90a");
   for (uint64_t seed = 0; seed < 4; seed++) {

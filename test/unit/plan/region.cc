@@ -100,6 +100,23 @@ TEST_CASE("few threads share a row where all rows are resident at once, more whe
   for (const RegionPlan& r : {many, resident}) CHECK(r.blocks <= int64_t{r.blocks_per_sm} * target().num_sms);
 }
 
+TEST_CASE("what stands for several operands in later passes is kept instead of them") {
+  Sketch s;
+  const ValueId x = s.input(DType::kBF16, Dims{16384, 512}), mask = s.input(DType::kBF16, Dims{1, 512});
+  const ValueId scaled = s.b.map(MapFn::kMul, {x, s.b.add(Const{0.125}, {})});
+  s.output(softmax(s.b, s.b.map(MapFn::kAdd, {scaled, s.b.add(Repeat{0, 16384}, {mask})}), 1), DType::kBF16);
+  const Program p = s.finish();
+  const Plan plan = plan_of(p);
+  REQUIRE(plan.kernels.size() == 1);
+  const RegionPlan& r = region(plan, 0);
+  REQUIRE(r.held > 0);
+  REQUIRE(r.kept == 1);
+  CHECK(r.again[0].places.size() == 3);   // of all passes
+  CHECK(r.live[0].numbers == 2);          // x and m
+  CHECK(r.live[1].numbers == 1);          // their sum
+  CHECK(r.live[1].bytes == 0);
+}
+
 TEST_CASE("short rows are read by whole lines of 128 bytes") {
   const auto row_of = [](DType dtype, int64_t rows, int64_t columns) {   // measured on an H200 (region_threads.cc, threads_of_line)
     Sketch s;
