@@ -13,6 +13,7 @@
 #include "driver/report/report.h"
 #include "driver/decide/search_options.h"
 #include "driver/toolchain/toolchain.h"
+#include "mirage/plan/passes.h"
 #include "mirage/plan/strategy.h"
 #include "mirage/support/hash.h"
 #include "mirage/support/worker_pool.h"
@@ -86,8 +87,11 @@ namespace {
 /// Why the straightforward kernels are emitted. refused: why the best of what is predicted to be faster is not; empty: nothing is.
 std::string why_straightforward(const Choices& choices, const Found& found, const Plan& straightforward, const std::string& refused,
                                 const std::string& target) {
-  const std::string kernels = fmt::format("the straightforward {} kernel{}, {:.2f} us predicted", straightforward.kernels.size(),
-                                          straightforward.kernels.size() == 1 ? "" : "s", straightforward.predicted_us);
+  std::string rewritten;   // graph passes, which made another graph of the program's
+  for (Pass p : straightforward.passes)
+    rewritten += (rewritten.empty() ? " of the program rewritten by " : ", ") + pass_table()[static_cast<size_t>(p)].name;
+  const std::string kernels = fmt::format("the straightforward {} kernel{}{}, {:.2f} us predicted", straightforward.kernels.size(),
+                                          straightforward.kernels.size() == 1 ? "" : "s", rewritten, straightforward.predicted_us);
   if (found.report.stop_reason.starts_with("not searched") || found.report.stop_reason.starts_with(kInPieces))
     return kernels + ": " + found.report.stop_reason;
   if (found.candidates.empty()) return kernels + fmt::format(": the search verified no other graph ({})", found.report.stop_reason);

@@ -139,7 +139,7 @@ int64_t working_registers(const RegionPlan& p, int64_t held, int kept) {
 }
 /// Registers in which one of a block's threads may keep what it has computed.
 int64_t kept_registers(int64_t threads) { return threads > 512 ? 0 : threads > 256 ? 16 : 32; }
-constexpr int kFewEach = 16;               // elements of a thread, and operations of one
+constexpr int kFewEach = 16, kLittleSaved = 12;   // elements of a thread, operations of one (region_kept.cc)
 constexpr int64_t kWorkingThreads = 512;   // of a multiprocessor: with fewer of them what is kept must not cost any
 
 /// How many of the values that later passes need again stay in registers. resident: blocks of a multiprocessor by registers of a thread.
@@ -151,7 +151,7 @@ template <class Resident> int kept_of(const RegionPlan& p, const Resident& resid
            (resident(registers) < resident(least) && resident(registers) * p.threads < kWorkingThreads);
   };
   // few elements have registers enough: what only stands for several operands is as well computed again (linear_softmax 5.64, kept 5.85)
-  const auto brings_little = [&](const RegionKept& k) { return p.held * p.width < kFewEach && k.saved.operations <= kFewEach; };
+  const auto brings_little = [&](const RegionKept& k) { return p.held * p.width < kFewEach && k.saved.operations <= kLittleSaved; };
   int n = static_cast<int>(p.again.size());
   while (n > 0 && (brings_little(p.again[static_cast<size_t>(n) - 1]) || costs_much(working_registers(p, p.held, n)))) n--;
   return n;
@@ -261,7 +261,8 @@ void choose_threads(RegionPlan& p, const Target& target) {
     // A team over a warp is a whole block. Where threads have much to do, small blocks leave and begin one by one (16384 rows of 1152
     // bfloat16 with a scale and a shift, 40 elements a thread: blocks of 64 25.8 us, of 128 26.6, of 256 34.1); where they have little,
     // launching more of them is what they take (means of 32768 rows of 196 float16, 8 elements: of 256 12.7, of 64 20.0).
-    p.threads = p.team > 32 ? p.team : !p.uneven && p.held * p.width >= kMuchEach ? 64 : 256;
+    const bool small = !p.uneven && p.held * p.width >= kMuchEach && ceil_div(p.rows, 256 / std::min(p.team, 32)) >= 4 * sms;
+    p.threads = p.team > 32 ? p.team : small ? 64 : 256;
     while (p.team <= 32 && p.threads > 32 && ceil_div(p.rows, p.threads / p.team) < sms) p.threads /= 2;
   } else {
     // Whole lines are read, and many threads share a column (H200: the state of rwkv6, 64 x 64 float32, 256 threads
