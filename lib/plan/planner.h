@@ -155,7 +155,7 @@ class Planner {
   bool needs_itself(int step, const std::vector<std::vector<int>>& groups) const;
   /// Regions that need nothing of each other, and are small enough to run at the same time, become one launch (beside.cc): leader_.
   void join_regions();
-  bool may_join(const Item& a, const Item& b) const;
+  bool may_join(Item& a, Item& b, bool alone);
   std::shared_ptr<const RegionPlan> regions_beside(const std::vector<int>& items, KernelPlan& k, Cost& cost);
   std::vector<StreamShape> shapes_beside(const std::vector<int>& items) const;
   std::string plan_beside(const std::vector<int>& items, KernelPlan& k, Cost& cost) const;

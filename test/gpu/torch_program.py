@@ -12,6 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+import torch_operators
+
 DTYPES = {
     "float16": torch.float16,
     "f16": torch.float16,
@@ -159,11 +161,12 @@ OPS = {
     "mish": lambda x, r, t: F.mish(x),
     "transpose": lambda x, r, t: x.permute(t.get("perm", list(range(x.dim()))[::-1])),
     "reshape": lambda x, r, t: x.reshape(t["shape"]),
-    "repeat": lambda x, r, t: torch.cat([x] * t["count"], t.get("axis", 0)),
-    "concat": lambda x, r, t: torch.cat([x, *r], t.get("axis", 0)),
+    "repeat": lambda x, r, t: torch.cat([x] * t["count"], t.get("axis", -1)),
+    "concat": lambda x, r, t: torch.cat([x, *r], t.get("axis", -1)),
     "slice": lambda x, r, t: sliced(x, t),
     "cast": lambda x, r, t: x if x.dtype == torch.float64 else x.to(DTYPES[t["dtype"]]),
     "causal_mask": lambda x, r, t: causal(x, t),
+    **torch_operators.OPS,
 }
 
 
@@ -180,6 +183,7 @@ def iota(program, t, device):
 INFINITIES = {"-inf": -math.inf, "+inf": math.inf}   # JSON has no other word for them
 # What takes bools as they are; elsewhere they count 0 and 1.
 TAKES_BOOLS = {"where", "equal", "not_equal", "and", "or", "not", "transpose", "reshape", "repeat", "concat", "slice", "cast"}
+TAKES_BOOLS |= torch_operators.MOVES
 # What no tensor is an operand of.
 MADE = {
     "iota": iota,
@@ -228,10 +232,14 @@ class Program:
         self.nodes = [
             dict(
                 n,
-                attrs={k: self.shape(v) if k in ("shape",) else v for k, v in n.get("attrs", {}).items() if v is not None},
-                output=n.get("output") or n["outputs"][0],
+                attrs={
+                    **{k: self.shape(v) if k in ("shape",) else v for k, v in n.get("attrs", {}).items() if v is not None},
+                    **({"part": i, "parts": len(n["outputs"])} if n["op"] == "split" else {}),
+                },
+                output=output,
             )
             for n in spec["nodes"]
+            for i, output in enumerate(n.get("outputs") or [n["output"]])   # a node of several (split) is one of each
         ]
         self.nodes = ordered(self.nodes, spec["inputs"])
         for n in self.nodes:
@@ -405,7 +413,7 @@ class Program:
 
     def draw(self):
         """Inputs as NAME_check draws them: right operands of products scaled by their fan-in, what is below a root positive."""
-        fan, positive = {}, set()
+        fan, positive, places = {}, set(), {}
         meta, made = {t.name: t for t in self.inputs}, {n["output"]: n for n in self.nodes}
         for n in self.nodes:
             if n["op"] == "matmul" and n["inputs"][1] in meta:
@@ -418,6 +426,10 @@ class Program:
                 positive.add(root)
             if n["op"] == "batch_norm":
                 positive.add(n["inputs"][2])
+            if n["op"] in ("embedding", "index_select", "gather"):
+                table, index = n["inputs"][::-1] if n["op"] == "embedding" else n["inputs"]
+                shape = meta[table].shape if table in meta else self.shapes[table]
+                places[index] = shape[n["attrs"].get("axis", 0)]
         out = []
         for t in self.inputs:
             x = torch.randn(t.shape, device="cuda") * (1.0 / math.sqrt(fan[t.name]) if t.name in fan else 0.5)
@@ -425,6 +437,8 @@ class Program:
                 x = x.abs() + 0.5
             if t.limits:
                 x = torch.rand(t.shape, device="cuda") * (t.limits[1] - t.limits[0]) + t.limits[0]
+            elif t.name in places:
+                x = torch.randint(places[t.name], t.shape, device="cuda")
             out.append(t.empty().copy_(x))
         return out
 

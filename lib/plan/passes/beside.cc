@@ -9,6 +9,7 @@
 
 #include "mirage/plan/passes.h"
 #include "plan/planner.h"
+#include "plan/region/region_threads.h"
 #include "plan/stream/stream_internal.h"
 
 namespace mirage {
@@ -243,10 +244,15 @@ bool stands_alone(const RegionPlan& p) { return p.cluster == 1 && p.smem_bytes =
 
 }  // namespace
 
-bool Planner::may_join(const Item& a, const Item& b) const {
+/// Whether b may stand beside a, with as many threads in a block as a has, or, if a is still alone, both with those of either.
+bool Planner::may_join(Item& a, Item& b, bool alone) {
   if (a.call >= 0 || b.call >= 0 || !a.planned || !b.planned) return false;
-  const RegionPlan &x = a.planned->plan, &y = b.planned->plan;
-  return x.threads == y.threads && stands_alone(x) && stands_alone(y);
+  RegionPlan &x = a.planned->plan, &y = b.planned->plan;
+  if (!stands_alone(x) || !stands_alone(y)) return false;
+  if (x.threads == y.threads) return true;
+  const bool x_first = alone && x.threads > y.threads;   // small blocks serve small regions better
+  if (x_first && take_block(x, y.threads, target_)) return true;
+  return take_block(y, x.threads, target_) || (alone && !x_first && take_block(x, y.threads, target_));
 }
 
 /// How far from the inputs each step is: steps equally far need nothing of each other, so any of them may be one launch.
@@ -278,12 +284,14 @@ void Planner::join_regions() {
     for (size_t a = 0; a < list.size(); a++) {
       if (leader_[static_cast<size_t>(list[a])] >= 0) continue;
       const RegionPlan& p = items_[static_cast<size_t>(list[a])].planned->plan;
-      int64_t threads = p.blocks * p.threads;
+      int64_t threads = p.blocks * p.threads;   // rows shared by fewer or more of them in a block take as many
       for (size_t b = a + 1; b < list.size(); b++) {
         const int i = list[a], j = list[b];
-        if (leader_[static_cast<size_t>(j)] >= 0 || !may_join(items_[static_cast<size_t>(i)], items_[static_cast<size_t>(j)])) continue;
-        const int64_t more = items_[static_cast<size_t>(j)].planned->plan.blocks * p.threads;
+        Item& item = items_[static_cast<size_t>(j)];
+        if (leader_[static_cast<size_t>(j)] >= 0 || !item.planned) continue;
+        const int64_t more = item.planned->plan.blocks * item.planned->plan.threads;
         if (model_ ? !in_model(i, j) : threads + more > kThreadsBeside * target_.num_sms) continue;
+        if (!may_join(items_[static_cast<size_t>(i)], item, leader_[static_cast<size_t>(i)] < 0)) continue;
         leader_[static_cast<size_t>(i)] = leader_[static_cast<size_t>(j)] = i;
         threads += more;
       }

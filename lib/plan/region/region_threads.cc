@@ -471,6 +471,16 @@ void take_threads(RegionPlan& p, const RegionNumbers& n, const Target& target) {
   p.kept = p.held > 0 && !p.staged ? std::min(n.kept, static_cast<int>(p.again.size())) : 0;
 }
 
+bool take_block(RegionPlan& p, int threads, const Target& target) {
+  const bool rows = p.shape == RegionPlan::Shape::kRow && p.team <= 32 && p.cluster == 1 && !p.staged;
+  if (p.shape != RegionPlan::Shape::kPointwise && !rows) return false;
+  if (threads % 32 != 0 || threads > 256 || p.blocks * p.threads >= int64_t{1} << 30) return false;
+  p.threads = threads;
+  p.blocks = blocks_of(p);
+  ask_residency(p, target);
+  return true;
+}
+
 namespace {
 
 constexpr int64_t kLongRow = 8192;   // elements beyond which the blocks of a cluster may share a row

@@ -16,6 +16,8 @@ void choose_threads(RegionPlan&, const Target&);
 std::vector<RegionPlan> with_threads(RegionPlan, const Target&);
 /// Threads as at another shape.
 void take_threads(RegionPlan&, const RegionNumbers&, const Target&);
+/// So many threads in a block, each with the work that it had; false: another block would be another kernel (whose rows are a block each).
+bool take_block(RegionPlan&, int threads, const Target&);
 /// bytes: of device memory; flops: of the whole kernel.
 Cost cost_of(const Target&, const RegionPlan&, int64_t bytes, double flops);
 
