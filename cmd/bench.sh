@@ -61,7 +61,8 @@ bundle() {
   opt=$1 dir=$2 target=$3
   shift 3
   pack "$opt" "$dir/bench_out" "$target" "$@"
-  for file in bench_table.py torch_check.py torch_program.py torch_operators.py floors.cu chain_check.py; do cp "$(script $file)" "$dir/"; done
+  local scripts="bench_table.py torch_check.py torch_program.py torch_operators.py floors.cu chain_check.py"
+  for file in $scripts; do cp "$(script $file)" "$dir/"; done
   cp "$here/bench.sh" "$dir/"
   cat >"$dir/bench" <<'EOF'
 #!/bin/sh
