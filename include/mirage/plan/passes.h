@@ -22,6 +22,7 @@ std::optional<Pass> find_pass(const std::string& name);
 inline bool is_on(Pass p, const Target& t) { return (t.without_passes >> static_cast<unsigned>(p) & 1) == 0; }
 /// The target whose plans go without that pass.
 Target without(Target, Pass);
+Target without_passes(Target);   ///< that of every pass
 
 /// What Pass::kDivide makes of a graph whose matmuls are matmuls; nullopt: none of them is divided. A plan that took it (Plan::passes) has
 /// the reduction's parts as a dimension, which the program has not.

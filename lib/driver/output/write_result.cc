@@ -18,6 +18,7 @@
 #include "driver/toolchain/toolchain.h"
 #include "mirage/driver/dump.h"
 #include "mirage/plan/alternatives.h"
+#include "mirage/plan/passes.h"
 #include "mirage/support/file.h"
 
 namespace mirage {
@@ -149,6 +150,8 @@ Told tell_of(const Options& o, const ResultFacts& facts, const Built& built, con
   const bool is_told = wanted.contains(Emit::kReport) || wanted.contains(Emit::kHtml) || o.explain_result || !o.report.empty();
   const std::vector<AlgebraStep> steps =
       is_told ? algebra_steps(folding.program, decision.graph(folding.program), plan, facts.target) : std::vector<AlgebraStep>{};
+  const bool is_straightforward = !decision.choice && !(decision.partition && decision.partition->result);
+  const Planned apart = is_straightforward ? make_plan(program, program.graph, without_passes(facts.target)) : Planned{};
   const ReportData data{program,
                         facts.target,
                         o,
@@ -171,7 +174,8 @@ Told tell_of(const Options& o, const ResultFacts& facts, const Built& built, con
                         decision.partition ? &*decision.partition : nullptr,
                         steps,
                         facts.remembered,
-                        facts.measured.result ? &*facts.measured.result : nullptr};
+                        facts.measured.result ? &*facts.measured.result : nullptr,
+                        apart.plan ? &*apart.plan : nullptr};
   Told out;
   out.report = report_json(data);
   out.timed_report = report_json(data, &trace, measured);

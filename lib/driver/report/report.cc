@@ -255,6 +255,8 @@ std::string report_json(const ReportData& d, const Trace* trace, const std::stri
                    {"roofline_us", rounded(roofline_us(d))},
                    {"numbers", d.chosen ? numbers_json(d.chosen->numbers) : Json::array()}, {"workspace_bytes", d.plan.workspace_bytes},
                    {"kernels", kernels_json(d)}};
+  if (const Plan* apart = d.without_passes)
+    out["result"]["without_passes"] = {{"kernels", apart->kernels.size()}, {"predicted_us", rounded(apart->predicted_us)}};
   out["roofline"] = {{"dram_bytes_per_us", d.target.dram_bytes_per_us}, {"tensor_flops_per_us", d.target.tensor_flops_per_us},
                      {"f32_flops_per_us", d.target.f32_flops_per_us}};
   out["search"] = search_json(d.search);

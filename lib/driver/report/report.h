@@ -46,6 +46,7 @@ struct ReportData {
   const std::vector<AlgebraStep>& steps;               ///< from the program to the result; may be empty
   const Remembered* remembered = nullptr;              ///< not nullptr: the decision was recalled
   const Measurement* measurement = nullptr;            ///< not nullptr: plans were timed on the device
+  const Plan* without_passes = nullptr;                ///< of a straightforward result: its plan if no pass joins or rewrites operators
 };
 
 /// `trace` and `measured` (the check program's JSON) add what is not deterministic: for --report only.

@@ -31,6 +31,11 @@ Target without(Target t, Pass p) {
   return t;
 }
 
+Target without_passes(Target t) {
+  t.without_passes = (1u << static_cast<unsigned>(Pass::kNumPasses)) - 1;
+  return t;
+}
+
 std::optional<Graph> rewrite(Pass p, const Graph& g, const Program& program) {
   switch (p) {
     case Pass::kOrder: return order_operands(program, g);

@@ -280,13 +280,19 @@ def build(spec: dict[str, Any], options: dict[str, Any], points: Sequence[dict[s
     if not (folder / f"lib{name}.so").exists() and not _compile(spec, folder, cache, options):
         return None
     report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
-    if all(r["result"]["kind"] == "straightforward" for r in report.get("points") or [report]):
+    if not any(_gains(r["result"]) for r in report.get("points") or [report]):
         log.info("%s: not predicted to gain; left to Inductor", name)
         return None
     built = Built(_imported(folder / f"{name}.py", name)._op, folder)
     for point in points:
         _families.setdefault((json.dumps(canonical(point), sort_keys=True), *how), built)
     return built
+
+
+def _gains(result: dict[str, Any]) -> bool:
+    """Whether a result is predicted to gain over operators by themselves: by a search, or by what joins and rewrites them."""
+    apart = result.get("without_passes", {}).get("predicted_us", 0.0)
+    return bool(result["kind"] != "straightforward" or result.get("predicted_us", 0.0) < 0.9 * apart)
 
 
 def _compile(spec: dict[str, Any], folder: Path, cache: Path, options: dict[str, Any]) -> bool:

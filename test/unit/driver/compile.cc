@@ -119,6 +119,9 @@ TEST_CASE("without a search the straightforward library is the result, and says 
   CHECK(report["result"]["kind"] == "straightforward");
   CHECK(report["result"]["why"].get<std::string>().find("not searched: --states 0") != std::string::npos);
   CHECK(report["options"] == "--states 0");
+  const Json& apart = report["result"]["without_passes"];   // which join what the spec writes apart
+  CHECK(apart["kernels"].get<size_t>() > report["result"]["kernels"].size());
+  CHECK(apart["predicted_us"].get<double>() > report["result"]["predicted_us"].get<double>());
 }
 
 TEST_CASE("an interrupt ends with what there is") {

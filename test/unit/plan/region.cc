@@ -103,7 +103,7 @@ TEST_CASE("few threads share a row where all rows are resident at once, more whe
 TEST_CASE("what stands for several operands in later passes is kept instead of them") {
   Sketch s;
   const ValueId x = s.input(DType::kBF16, Dims{16384, 512}), mask = s.input(DType::kBF16, Dims{1, 512});
-  const ValueId scaled = s.b.map(MapFn::kMul, {x, s.b.add(Const{0.125}, {})});
+  const ValueId scaled = s.b.map(MapFn::kMul, {x, s.b.add(Const{0.125, {}}, {})});
   s.output(softmax(s.b, s.b.map(MapFn::kAdd, {scaled, s.b.add(Repeat{0, 16384}, {mask})}), 1), DType::kBF16);
   const Program p = s.finish();
   const Plan plan = plan_of(p);
