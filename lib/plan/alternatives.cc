@@ -56,7 +56,7 @@ std::vector<KernelPlan> kernel_alternatives(const KernelPlan& k, const Target& t
   std::vector<KernelPlan> out{k};
   const std::optional<Work> work = work_of(k, target, rule);
   for (const Strategy& s : strategies()) {
-    if (s.is_on && !s.is_on(target)) continue;
+    if (!is_on(s, target)) continue;
     if (!work || !s.divisions || (work->positions && !s.reads_positions) || (work->has_parts() && !s.reads_parts)) continue;
     std::vector<KernelPlan> all = s.divisions(k, *work);
     out.insert(out.end(), std::make_move_iterator(all.begin()), std::make_move_iterator(all.end()));

@@ -273,7 +273,7 @@ CallPlan Planner::plan_work(const Work& work) {
   CallPlan out;
   size_t taken = 0;
   for (const Strategy& s : strategies()) {
-    if (!s.match || (s.is_on && !s.is_on(work.target))) continue;
+    if (!s.match || !is_on(s, work.target)) continue;
     const bool can_read = (!work.positions || s.reads_positions) && (!work.has_parts() || s.reads_parts);
     Attempt a =
         can_read

@@ -31,6 +31,28 @@ std::span<const Strategy> strategies() {
   return kTable;
 }
 
+bool is_on(const Strategy& s, const Target& t) {
+  return (t.without_strategies >> (&s - strategies().data()) & 1) == 0 && (!s.is_on || s.is_on(t));
+}
+
+/// What a general strategy and regions run, no other does.
+static bool may_be_left_out(const Strategy& s) { return s.match && !s.is_general; }
+
+std::optional<Target> without_strategy(Target t, std::string_view name) {
+  for (const Strategy& s : strategies()) {
+    if (name != s.name || !may_be_left_out(s)) continue;
+    t.without_strategies |= 1u << (&s - strategies().data());
+    return t;
+  }
+  return std::nullopt;
+}
+
+std::vector<std::string> strategies_to_leave_out() {
+  std::vector<std::string> out;
+  for (const Strategy& s : strategies()) if (may_be_left_out(s)) out.push_back(s.name);
+  return out;
+}
+
 const Strategy& strategy_of(const KernelPlan& k) { return strategies()[k.body.index()]; }
 
 bool on_float_units(const KernelPlan& k) {

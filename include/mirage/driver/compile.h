@@ -58,7 +58,8 @@ CompileResult compile(const Options& options, const Source& source, Trace& trace
 /// The target of that name on the machine that it stands for; "native": this machine's GPU, of which the NVIDIA driver is asked. Errors:
 /// kUnknownTarget (with a suggestion).
 Result<Target> resolve_target(const std::string& name);
-/// What options.target, machine and disable_pass ask for together. Errors: kUnknownTarget, and kUsage for a pass that there is not.
+/// What options.target, machine, disable_pass and disable_strategy ask for together. Errors: kUnknownTarget, and kUsage for a name that is
+/// none.
 Result<Target> resolve_target(const Options&);
 /// The options with the target that their machine implies, where none was asked for.
 Options with_implied_target(Options);

@@ -28,6 +28,7 @@ struct Target : Machine {
   bool has_cluster = false;     ///< thread block clusters with distributed shared memory
   bool tested = false;          ///< whether the project has run it on such a device
   bool allow_cublas = false;    ///< products may be cuBLASLt's (--allow-cublas)
+  uint32_t without_strategies = 0;   ///< ways to run a kernel that its plans go without, one bit each (plan/strategy.h; --disable-strategy)
   uint32_t without_passes = 0;  ///< rewrites that its plans go without, one bit each (plan/passes.h; --disable-pass)
 };
 /// "sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120a": on the machine that stands for it

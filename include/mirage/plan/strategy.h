@@ -4,6 +4,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "mirage/plan/block.h"
@@ -91,6 +92,11 @@ struct Strategy {
 std::span<const Strategy> strategies();
 /// That of a kernel.
 const Strategy& strategy_of(const KernelPlan&);
+/// Whether a target's plans may have kernels of it: it is made for the target, and not left out.
+bool is_on(const Strategy&, const Target&);
+/// The target whose plans go without kernels of that name; nullopt: there is no such strategy, or nothing does what it does.
+std::optional<Target> without_strategy(Target, std::string_view name);
+std::vector<std::string> strategies_to_leave_out();   ///< names
 /// Whether float32 units compute all of it, and not tensor cores.
 bool on_float_units(const KernelPlan&);
 

@@ -6,6 +6,7 @@
 #include "mirage/driver/compile.h"
 #include "mirage/driver/modes.h"
 #include "mirage/plan/passes.h"
+#include "mirage/plan/strategy.h"
 
 namespace mirage {
 
@@ -64,6 +65,12 @@ Result<Target> named_machine(const std::string& name, const std::string& target)
                     {{{}, "leave --target out: --machine implies it"}}};
 }
 
+Diagnostic unknown_name(std::string what, const std::string& name, const std::vector<std::string>& names) {
+  Diagnostic d{Severity::kError, DiagCode::kUsage, {}, std::move(what), {}};
+  if (const std::string near = nearest(name, names); !near.empty()) d.notes.push_back({{}, "did you mean '" + near + "'?"});
+  return d;
+}
+
 }  // namespace
 
 Options with_implied_target(Options o) {
@@ -78,16 +85,21 @@ Result<Target> resolve_target(const Options& o) {
   t.allow_cublas = o.allow_cublas;
   for (const std::string& name : o.disable_pass) {
     const auto pass = find_pass(name);
-    if (pass) { t = without(std::move(t), *pass); continue; }
-    std::vector<std::string> names;
-    for (const PassInfo& p : pass_table()) names.push_back(p.name);
-    Diagnostic d{Severity::kError,
-                 DiagCode::kUsage,
-                 {},
-                 fmt::format("--disable-pass: there is no pass '{}'; passes: {}", name, fmt::join(names, ", ")),
-                 {}};
-    if (const std::string near = nearest(name, names); !near.empty()) d.notes.push_back({{}, "did you mean '" + near + "'?"});
-    return d;
+    if (!pass) {
+      std::vector<std::string> names;
+      for (const PassInfo& p : pass_table()) names.push_back(p.name);
+      return unknown_name(fmt::format("--disable-pass: there is no pass '{}'; passes: {}", name, fmt::join(names, ", ")), name, names);
+    }
+    t = without(std::move(t), *pass);
+  }
+  for (const std::string& name : o.disable_strategy) {
+    const std::optional<Target> other = without_strategy(t, name);
+    if (!other) {
+      const std::vector<std::string> names = strategies_to_leave_out();
+      return unknown_name(fmt::format("--disable-strategy: '{}' is none that can be left out; those are {}", name, fmt::join(names, ", ")),
+                          name, names);
+    }
+    t = *other;
   }
   return t;
 }

@@ -96,6 +96,8 @@ TEST_CASE("exit codes") {
       {2, {"--print-after", "emti", "-o", t.path + "/o", good}, "did you mean 'emit'?"},
       {2, {"--print-after", "pass:hosit", "-o", t.path + "/o", good}, "did you mean 'pass:hoist'?"},
       {2, {"--disable-pass", "hoists", "-o", t.path + "/o", good}, "did you mean 'hoist'?"},
+      {2, {"--disable-strategy", "tiles", "-o", t.path + "/o", good}, "did you mean 'tile'?"},
+      {2, {"--disable-strategy", "block", "-o", t.path + "/o", good}, "none that can be left out"},
       {2, {"--machine", "h20", "-o", t.path + "/o", good}, "did you mean 'h200'?"},
       {2, {"--machine", "a100", "--target", "sm_100a", "-o", t.path + "/o", good}, "compiled for as sm_80"},
       {2, {"--run", "nothing", good}, "no stage"},

@@ -66,3 +66,24 @@ TEST_CASE("where no strategy takes a call, all reasons are there") {
   }
   CHECK(none.reason == none.refusals[0].reason);
 }
+
+TEST_CASE("what a strategy that is left out would run, others do") {
+  const Target t = *find_target("sm_90a");
+  CHECK(strategies_to_leave_out() == std::vector<std::string>{"stream", "tile", "attend", "cublas"});
+  for (const char* name : {"block", "region", "nonesuch"}) CHECK(!without_strategy(t, name));
+  struct Case { const char* name; int64_t rows; };
+  for (const Case& c : {Case{"stream", 4}, Case{"tile", 2048}}) {
+    Sketch s;
+    s.output(s.b.add(MatMul{}, {s.input(DType::kBF16, {c.rows, 4096}), s.input(DType::kBF16, {4096, 4096})}), DType::kBF16);
+    const Program p = s.finish();
+    const Planned with = make_plan(p, p.graph, t), without_it = make_plan(p, p.graph, *without_strategy(t, c.name));
+    REQUIRE((with.plan && without_it.plan));
+    const auto has = [&](const Plan& plan) {
+      return std::any_of(plan.kernels.begin(), plan.kernels.end(),
+                         [&](const KernelPlan& k) { return strategy_of(k).name == std::string(c.name); });
+    };
+    CHECK(has(*with.plan));
+    CHECK(!has(*without_it.plan));
+    CHECK(with.plan->predicted_us < without_it.plan->predicted_us);
+  }
+}
