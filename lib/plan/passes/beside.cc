@@ -284,7 +284,7 @@ void Planner::join_regions() {
     for (size_t a = 0; a < list.size(); a++) {
       if (leader_[static_cast<size_t>(list[a])] >= 0) continue;
       const RegionPlan& p = items_[static_cast<size_t>(list[a])].planned->plan;
-      int64_t threads = p.blocks * p.threads;   // rows shared by fewer or more of them in a block take as many
+      int64_t threads = p.blocks * p.threads;
       for (size_t b = a + 1; b < list.size(); b++) {
         const int i = list[a], j = list[b];
         Item& item = items_[static_cast<size_t>(j)];

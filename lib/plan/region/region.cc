@@ -436,7 +436,7 @@ RegionLoadKind load_kind(const RegionPlan& p, const RegionInstr& i) {
   return apart < kApartBytes ? RegionLoadKind::kNeighbours : RegionLoadKind::kScattered;
 }
 
-// what the measured kernels of rows did per element (norms, softmax), which the prices of threads know of; operations of one thread, and
+// what the measured kernels of columns did per element (norms, softmax), which the prices of threads know of; operations of one thread, and
 // scattered reads of one multiprocessor, in a microsecond (evoformer's bias [i, j, head] by rows: 2M elements 20.3 us, one pass or three)
 constexpr double kUsualOperations = 40, kThreadOperationsPerUs = 585, kScatteredPerUs = 760;
 

@@ -14,8 +14,9 @@ enum class RegionLoadKind : uint8_t {
 };
 using RegionLoad = std::function<RegionLoadKind(const RegionInstr&)>;
 
-/// Fills `work` and `again` of a plan: what its passes take, and the values that some pass computes and later ones would compute again, in
-/// the order in which they are worth a register for each element; `saved` of each counts on those before it.
+/// Fills `work`, `again` and `live` of a plan: what its passes take, the values that some pass computes and later ones would compute again,
+/// in the order in which they are worth keeping (`saved` of each counts on those before it), and what a thread holds with so many of them
+/// kept.
 void find_kept(RegionPlan&, const RegionLoad&);
 
 }  // namespace mirage
