@@ -421,3 +421,24 @@ TEST_CASE("what one group of windows keeps may be cut by another's: a head whose
   INFO(r.refusal);
   CHECK(r.plan);
 }
+
+TEST_CASE("weights that are computed of themselves alone are computed", "[bugs]") {
+  // Tiles, and streams without a ring, took them as they are stored: only those that are scaled by columns were refused. The gate caught it.
+  for (const char* spec : {
+           R"({"version": "1.0", "name": "tile", "inputs": {"q": {"shape": [128, 1024, 32], "dtype": "float16"}, "kv": {"shape": [128, 32, 32], "dtype": "float16"},
+  "n": {"shape": [128, 1024, 1], "dtype": "float16"}}, "outputs": {"y": {"dtype": "float16"}},
+ "nodes": [{"op": "relu", "inputs": ["q"], "output": "r"}, {"op": "matmul", "inputs": ["r", "kv"], "output": "p"}, {"op": "div", "inputs": ["p", "n"], "output": "y"}]})",
+           R"({"version": "1.0", "name": "registers", "inputs": {"x": {"shape": [4, 512], "dtype": "float16"}, "w": {"shape": [512, 1024], "dtype": "float16"}},
+ "outputs": {"y": {"dtype": "float16"}},
+ "nodes": [{"op": "square", "inputs": ["w"], "output": "r"}, {"op": "matmul", "inputs": ["x", "r"], "output": "y"}]})"}) {
+    Options o;
+    o.gate = "emulate";
+    Trace trace;
+    const CompileResult r = compile(o, {"bug.json", spec}, trace);
+    CHECK(r.exit == ExitCode::kOk);
+    for (const std::string& note : r.notes) {
+      INFO(note);
+      CHECK(note.find("not used: emulated") == std::string::npos);
+    }
+  }
+}

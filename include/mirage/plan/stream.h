@@ -158,6 +158,8 @@ int64_t stream_row_unit(const StreamShape&, NodeId input);
 
 /// Inputs that weights or their products are scaled by in the loop (StreamContraction::made, factored), each once.
 std::vector<NodeId> stream_factors(const StreamShape&);
+/// Whether the loop computes weights, or scales their products by group, before it adds them up.
+bool computes_weights(const StreamShape&);
 bool differs_by_group(const StreamShape&, NodeId input);
 int groups_of_chunk(const StreamPlan&);  ///< of the reduction: in one chunk, or one that chunks are parts of
 

@@ -89,6 +89,11 @@ std::vector<NodeId> stream_factors(const StreamShape& p) {
   return out;
 }
 
+bool computes_weights(const StreamShape& p) {
+  return p.group || std::any_of(p.contractions.begin(), p.contractions.end(),
+                                [](const StreamContraction& c) { return c.made >= 0 || c.factored >= 0; });
+}
+
 bool differs_by_group(const StreamShape& p, NodeId input) {
   const auto& axes = p.axes[static_cast<size_t>(p.body.node(input).first_value)];
   return std::count(axes.begin(), axes.end(), StreamAxis::kGroup) > 0;
@@ -208,8 +213,8 @@ bool registers_fit(const StreamPlan& p, int64_t chunks, std::string& reason) {
     reason = "a reduction of two parts";
     return false;
   }
-  if (p.group || !stream_factors(p).empty()) {
-    reason = "weights that are scaled in the loop";
+  if (computes_weights(p)) {
+    reason = "weights that are computed in the loop";
     return false;
   }
   if (chunks != p.warps || p.cluster != 1 || p.stages != 1) { reason = "more of the weights than registers hold"; return false; }
@@ -241,7 +246,7 @@ bool chunks_fit(const StreamPlan& p, std::string& reason) {
   if (p.second && (p.second % p.chunk || p.depth % p.chunk)) return no("chunks of both parts of the reduction");
   if (p.group && p.group % p.chunk && p.chunk % p.group) return no("chunks that begin or end within a group");
   // what is computed of nothing is not zero
-  if (p.depth % p.chunk && (p.group || !stream_factors(p).empty())) return no("chunks beyond the last group");
+  if (p.depth % p.chunk && computes_weights(p)) return no("chunks beyond the last group");
   return true;
 }
 

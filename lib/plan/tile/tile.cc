@@ -284,8 +284,8 @@ void place_behind_ring(TilePlan& p) {
 }  // namespace
 
 std::optional<TilePlan> tile_plan(const StreamShape& shape, const Target& target, std::string& reason) {
-  if (shape.group || shape.second || !stream_factors(shape).empty()) {
-    reason = "weights that are scaled in the loop";
+  if (shape.second || computes_weights(shape)) {
+    reason = "weights that are computed in the loop, or a reduction of two parts";
     return std::nullopt;
   }
   const auto refuse = [&](const char* why) { reason = why; return std::nullopt; };
