@@ -35,8 +35,10 @@ bool is_on(const Strategy& s, const Target& t) {
   return (t.without_strategies >> (&s - strategies().data()) & 1) == 0 && (!s.is_on || s.is_on(t));
 }
 
+bool ignores_numbers(const Strategy& s) { return s.match && !s.is_general; }
+
 /// What a general strategy and regions run, no other does.
-static bool may_be_left_out(const Strategy& s) { return s.match && !s.is_general; }
+static bool may_be_left_out(const Strategy& s) { return ignores_numbers(s); }
 
 std::optional<Target> without_strategy(Target t, std::string_view name) {
   for (const Strategy& s : strategies()) {

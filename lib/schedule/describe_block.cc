@@ -269,7 +269,7 @@ class BlockDescriber {
     } else {
       parts = name_parts({g().node(s.node).operands[0]}, to);
       leaves(g().node(s.node).operands[0], x.reads);
-      x.warps[2] = std::max(1, s.group / 32);
+      x.warps[2] = warps_of(s);
       x.team = s.group;
     }
     if (s.degree) leaves(g().def(v).operands[1], x.reads);
@@ -296,10 +296,12 @@ class BlockDescriber {
     }
     return place;
   }
+  /// Warps that have parts of a reduction's results.
+  int warps_of(const Step& s) const { return is_own(s) ? 1 : tile(s.tile).parts; }
   std::vector<AxisId> own_axes(const Step& s) const {
     std::vector<AxisId> over;
     if (s.kind == Step::Kind::kReduce && s.group > 1) over.push_back(kLanes);
-    if (s.kind == Step::Kind::kReduce ? s.group > 32 : s.wk > 1) over.push_back(kWarps);
+    if (s.kind == Step::Kind::kReduce ? warps_of(s) > 1 : s.wk > 1) over.push_back(kWarps);
     return over;
   }
   void fold(const std::vector<ValueId>& values, const std::vector<AxisId>& over, WayId way, const std::vector<int>& tiles,

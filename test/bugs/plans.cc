@@ -423,7 +423,8 @@ TEST_CASE("what one group of windows keeps may be cut by another's: a head whose
 }
 
 TEST_CASE("weights that are computed of themselves alone are computed", "[bugs]") {
-  // Tiles, and streams without a ring, took them as they are stored: only those that are scaled by columns were refused. The gate caught it.
+  // Tiles, and streams without a ring, took them as they are stored: only those that are scaled by columns were refused. The gate caught
+  // it.
   for (const char* spec : {
            R"({"version": "1.0", "name": "tile", "inputs": {"q": {"shape": [128, 1024, 32], "dtype": "float16"}, "kv": {"shape": [128, 32, 32], "dtype": "float16"},
   "n": {"shape": [128, 1024, 1], "dtype": "float16"}}, "outputs": {"y": {"dtype": "float16"}},

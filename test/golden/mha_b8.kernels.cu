@@ -10,13 +10,13 @@
 //     %0 = input 0 : f16[256,16,64]
 //     %1 = input 1 : f16[256,64,4096]
 //     %2 = input 2 : f16[256,4096,64]
-//     %3 = call grid(4,1,16) loop(64) (%0, %1, %2) {
-//       %0 = input 0 grid(-,1,0) loop(-) : f16[16,16,64]
-//       %1 = input 1 grid(-,-,0) loop(2) : f16[16,64,64]
+//     %3 = call grid(1,1,256) loop(64) (%0, %1, %2) {
+//       %0 = input 0 grid(-,1,0) loop(-) : f16[1,16,64]
+//       %1 = input 1 grid(-,-,0) loop(2) : f16[1,64,64]
 //       %2 = matmul %0 %1
 //       %3 = reduce.max 2 %2
 //       %4 = running %3
-//       %5 = input 2 grid(2,-,0) loop(1) : f16[16,64,16]
+//       %5 = input 2 grid(2,-,0) loop(1) : f16[1,64,64]
 //       %6 = sub %2 %4
 //       %7 = exp %6
 //       %8 = reduce.sum 2 %7

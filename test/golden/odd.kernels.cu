@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(512, 1) odd_k0_block(const void* __restrict__ 
   barrier();
   acc3.finish([&](int part, int b, int i, int j, float v) { t3.put(part, b, i, j, v); });
   barrier();
-  store_tile<kThreads, 1, 1, 17, 4, false>((f16*)out0 + 0 + (block_x * int64_t(4)) * 1, 0, 333, 1, 17, left_n, 0, 1, [&](auto w, int b, int r, int c) { (void)w, (void)b, (void)r, (void)c; const auto v2 = t2.read(w, 0, 0, c); const auto v4_1 = t3.read(w, 0, r, c); const auto v5_2 = mo::add(v2, v4_1); const auto v6_3 = mo::max(v5_2, mo::constant(0.0f)); return v6_3; });
+  store_tile<kThreads, 1, 1, 17, 4>((f16*)out0 + 0 + (block_x * int64_t(4)) * 1, 0, 333, 1, 17, left_n, 0, 1, [&](auto w, int b, int r, int c) { (void)w, (void)b, (void)r, (void)c; const auto v2 = t2.read(w, 0, 0, c); const auto v4_1 = t3.read(w, 0, r, c); const auto v5_2 = mo::add(v2, v4_1); const auto v6_3 = mo::max(v5_2, mo::constant(0.0f)); return v6_3; });
 }
 
 }  // namespace mirage_odd

@@ -97,6 +97,8 @@ bool is_on(const Strategy&, const Target&);
 /// The target whose plans go without kernels of that name; nullopt: there is no such strategy, or nothing does what it does.
 std::optional<Target> without_strategy(Target, std::string_view name);
 std::vector<std::string> strategies_to_leave_out();   ///< names
+/// Whether it divides block graphs by numbers of its own, whatever tiles the graph has.
+bool ignores_numbers(const Strategy&);
 /// Whether float32 units compute all of it, and not tensor cores.
 bool on_float_units(const KernelPlan&);
 

@@ -419,16 +419,109 @@ class BlockEmitter {
     const Extent3 e = elements_.extent(summed(s));
     return e[0] * e[1] * e[2] / e[at(along(s))];
   }
+  static constexpr int kPack = 8;   // neighbours of a line that a thread evaluates together
+  /// That of r and c along which the lines of what v is made of lie.
+  size_t line_of(const Stage& s, ValueId v) const { return elements_.is_turned(s, v) ? 1 : 2; }
+  /// Whether threads have parts of all lines: lines are reduced to one, and packs of a line divide the threads.
+  bool across_lines(const Stage& s) const {
+    const Extent3 e = elements_.extent(summed(s));
+    const size_t line = line_of(s, summed(s));
+    const int64_t inner = e[line] / kPack;
+    return at(along(s)) == 3 - line && e[0] == 1 && e[line] % kPack == 0 && s.team * inner == team_size(s) &&
+           (32 % inner == 0 || inner % 32 == 0);
+  }
   std::string reduce_type(const Stage& s) const {
+    if (across_lines(s)) return fmt::format("LineReducer<{}, {}, {}, {}>", fn_name(fn_of(sum_of(s))), threads(s), results(s), kPack);
     return fmt::format("Reducer<{}, {}, {}, {}>", fn_name(fn_of(sum_of(s))), threads(s), results(s), s.team);
   }
   void reduce_add(const Stage& s) {
     const ValueId v = summed(s);
-    const bool is_wide = along(s) == 2 && elements_.extent(v)[2] % 8 == 0 && !elements_.is_turned(s, v);
-    const TileElements::Text r = elements_.text(s, v, result_index(s, "k"));
-    line("acc{}.add<{}>({}, {}, [&](auto w, int out, int k) {{ (void)w, (void)out, (void)k; {}return {}; }});", name(s), is_wide ? 8 : 1,
-         results(s), existing(v, along(s)), r.statements, r.result);
+    const size_t line_index = line_of(s, v);
+    const Index3 i = result_index(s, "k");
+    const bool across = across_lines(s);
+    const TileElements::Text r = elements_.text(s, v, i, across ? i[line_index] : "k");
+    const std::string left = existing(v, along(s)), f = fmt::format("(void)w, (void)out, (void)k; {}return {};", r.statements, r.result);
+    if (across) line("acc{}.add({}, [&](auto w, int out, int k) {{ {} }});", name(s), left, f);
+    else
+      line("acc{}.add<{}>({}, {}, [&](auto w, int out, int k) {{ {} }});", name(s),
+           at(along(s)) == line_index && elements_.extent(v)[line_index] % kPack == 0 ? kPack : 1, results(s), left, f);
   }
+
+  // ---- reductions of what a tile is filled with, or of what is computed of the same: in one walk over its lines
+  int64_t team_size(const Stage& s) const { return is_own(s) ? 32 : d_.threads; }
+  static constexpr int64_t kMostPacks = 32;   // of a thread
+  /// Whether a stage fills a tile of lines that are whole packs and exist as far as they go.
+  bool fills_lines(const Stage& s) const {
+    if (!is_step(s) || s.kind != Stage::Kind::kCompute || sum_of(s) >= 0 || makes<Running>(s) || makes<Accum>(s)) return false;
+    const ValueId v = place(s.to).value;
+    const Extent3 e = elements_.extent(v), of = padded(section_of(s));
+    const size_t line = place(s.to).columns ? 1 : 2;
+    return e[0] == 1 && of[0] == 1 && of[line] == e[line] && e[line] % kPack == 0 && is_whole_line(v, line) &&
+           ceil_div(of[1] * of[2] / kPack, team_size(s)) <= kMostPacks;
+  }
+  bool is_whole_line(ValueId v, size_t line) const {
+    return existing(v, static_cast<int>(line)) == std::to_string(elements_.extent(v)[line]);
+  }
+  /// Whether a reduction has its elements where a walk over the lines of `fill` comes by.
+  bool walks_with(const Stage& s, const Stage& fill) const {
+    if (s.unit != UnitId::kNone || is_softmax(s) || sum_of(s) < 0 || is_own(s) != is_own(fill)) return false;
+    const ValueId v = summed(s), of = place(fill.to).value;
+    const Extent3 e = elements_.extent(v), all = elements_.extent(of);
+    const size_t line = line_of(s, v), other = 3 - line, filled_line = place(fill.to).columns ? 1 : 2;
+    if (e[0] != 1 || e[line] != all[filled_line] || e[other] != all[3 - filled_line] || !is_whole_line(v, line) ||
+        existing(v, static_cast<int>(other)) != existing(of, static_cast<int>(3 - filled_line)))
+      return false;
+    return across_lines(s) || (at(along(s)) == line && s.team * kPack == e[line]);
+  }
+  /// Stages from the first one on that one walk computes: a fill and reductions, none of which waits for another; 1: it goes alone.
+  size_t walked(const std::vector<const Stage*>& steps, size_t first) const {
+    const Stage* fill = nullptr;
+    size_t best = 1;
+    for (size_t n = 1; first + n <= steps.size(); n++) {
+      const Stage& s = *steps[first + n - 1];
+      if (n > 1 && meets_before(s)) break;
+      if (fills_lines(s)) {
+        if (fill) break;
+        fill = &s;
+      }
+      const auto fits = [&](const Stage* x) {
+        return x == fill || (fill ? walks_with(*x, *fill) : x->unit == UnitId::kNone && sum_of(*x) >= 0);
+      };
+      if (!std::all_of(steps.begin() + static_cast<long>(first), steps.begin() + static_cast<long>(first + n), fits)) break;
+      if (fill && n > 1) best = n;
+    }
+    return best;
+  }
+  void walk(const std::vector<const Stage*>& steps, size_t first, size_t n) {
+    const std::vector<const Stage*> all(steps.begin() + static_cast<long>(first), steps.begin() + static_cast<long>(first + n));
+    const Stage& fill = **std::find_if(all.begin(), all.end(), [&](const Stage* s) { return fills_lines(*s); });
+    const bool turned = place(fill.to).columns,
+               alone = std::any_of(all.begin(), all.end(), [&](const Stage* s) { return s != &fill && !accumulates(*s); });
+    if (meets_before(*all[0])) line("{}", is_own(fill) ? "warp_barrier();" : "barrier();");
+    if (alone) open("{{");
+    const ValueId v = place(fill.to).value;
+    const auto where = [](bool by_columns) { return by_columns ? Index3{"0", "c", "r"} : Index3{"0", "r", "c"}; };   // r: the line
+    TileElements::Text text = elements_.text(fill, v, where(turned));   // what both need is computed once
+    std::string sums;
+    for (const Stage* s : all) {
+      if (s == &fill) continue;
+      if (!accumulates(*s)) declare_sum(*s);
+      else if (degree(*s)) rescale(*s);
+      const bool alike = elements_.is_narrow(*s) == elements_.is_narrow(fill);
+      const ValueId of = summed(*s);
+      TileElements::Text r =
+          elements_.text(*s, of, where(line_of(*s, of) == 1), "c", alike ? text.known : TileElements::Known{});
+      const std::string take = fmt::format("acc{}.take(u, {}); ", name(*s), r.result);
+      sums += alike ? r.statements + take : fmt::format("{{ {}{}}} ", r.statements, take);
+      if (alike) text.known = std::move(r.known);
+    }
+    line("fill_lines<{}, {}>({}, {}, [&](auto w, int u, int r, int c) {{ (void)w, (void)u, (void)r, (void)c; {}{}return {}; }});",
+         threads(fill), kPack, filled(fill), existing(v, turned ? 2 : 1), text.statements, sums, text.result);
+    for (const Stage* s : all) if (s != &fill && !accumulates(*s)) finish(*s);
+    if (alone) close();
+  }
+  /// The tile that a stage fills, as its lines are rows.
+  std::string filled(const Stage& s) const { return fmt::format("t{}{}", name(s), place(s.to).columns ? ".transposed()" : ""); }
   // what a running maximum rescales
   /// Where it is kept by how much the maximum grew that rescales what a stage accumulates.
   int factor(const Stage& s) const {
@@ -478,7 +571,7 @@ class BlockEmitter {
     const Extent3 e = elements_.extent(scores);
     const std::string where = fmt::format("0, {}, {}", e[1] == 1 ? "0" : "r", e[2] == 1 ? "0" : "c");
     const TileElements::Text r =
-        elements_.text(maximum, g_.def(place(maximum.to).value).operands[0], {"0", "r", "c"}, {{{scores, where}, "s"}});
+        elements_.text(maximum, g_.def(place(maximum.to).value).operands[0], {"0", "r", "c"}, "c", {{{scores, where}, "s"}});
     std::string index = "(void)r, (void)c; ";
     // Rows of the padding evaluate like the last one: what a region reads has no more rows.
     if (padded(section_of(s))[1] > e[1] && e[1] > 1) index += fmt::format("r = r < {0} ? r : {0} - 1; ", e[1]);
@@ -506,6 +599,10 @@ class BlockEmitter {
     for (const Stage* s : stages) if (is_step(*s)) steps.push_back(s);
     for (size_t i = 0, n = 0; i < steps.size(); i += n) {
       const Stage& s = *steps[i];
+      if (n = walked(steps, i); n > 1) {
+        walk(steps, i, n);
+        continue;
+      }
       n = together(steps, i);
       if (n == 1 && (s.warps[2] == 1 || s.unit != UnitId::kFma)) run(s);
       else products(steps, i, n);
@@ -542,9 +639,11 @@ class BlockEmitter {
            degree(s) ? ", [&](int b, int r, int c) { (void)b, (void)r, (void)c; return " + power(s, {"b", "r", "c"}) : "",
            degree(s) ? "; }" : "");
     else {
-      const Place& to = place(s.to);
-      const bool is_wide = !to.columns && padded(to.section)[2] % 8 == 0 && elements_.extent(v)[2] > 1 && !elements_.is_turned(s, v);
-      line("fill_tile<{}, {}>(t{}, {}, {});", threads(s), is_wide ? 8 : 1, name(s), left, text);
+      const bool turned = place(s.to).columns;
+      const size_t along = turned ? 1 : 2;
+      const bool is_wide = padded(section_of(s))[along] % kPack == 0 && elements_.extent(v)[along] > 1;
+      line("fill_tile<{}, {}>({}, {}, {}, {}, {});", threads(s), is_wide ? kPack : 1, filled(s), existing(v, 0),
+           existing(v, turned ? 2 : 1), existing(v, turned ? 1 : 2), elements_.lambda(s, v, turned));
     }
   }
   void store(const Stage& s) {
@@ -557,18 +656,19 @@ class BlockEmitter {
     const Lines l = lines_of(a, fmt::format("({}*)out{}", a.tf32 ? "tf32" : cuda_type(a.dtype), s.result), start, dims);
     const int dc = dim_of(dims, 2), dr = dim_of(dims, 1);
     const bool is_row = dc < 0 || a.strides[dc] == 1 || dims[dc] == 1, is_column = !is_row && dr >= 0 && a.strides[dr] == 1;
-    const std::string left = fmt::format("{}, {}, {}", existing(v, 0), existing(v, 1), existing(v, 2)),
-                      share = d_.cluster > 1 ? fmt::format("cluster_rank(), {}", d_.cluster) : "0, 1", text = elements_.lambda(s, v);
+    const std::string share = d_.cluster > 1 ? fmt::format("cluster_rank(), {}", d_.cluster) : "0, 1",
+                      text = elements_.lambda(s, v, is_column);
     if (!is_row && !is_column) {
-      line("store_tile_strided<kThreads, {}, {}, {}>({}, {}, {}, {}, {}, {}, {});", e[0], e[1], e[2], l.from, l.stride[0], l.stride[1],
-           l.stride[2], left, share, text);
+      line("store_tile_strided<kThreads, {}, {}, {}>({}, {}, {}, {}, {}, {}, {}, {}, {});", e[0], e[1], e[2], l.from, l.stride[0],
+           l.stride[1], l.stride[2], existing(v, 0), existing(v, 1), existing(v, 2), share, text);
       return;
     }
-    const int64_t size = dtype_bytes(a.dtype), length = e[is_column ? 1 : 2];
-    int64_t together = elements_.is_turned(s, v) ? 1 : std::max<int64_t>(1, alignment(a, start, dims, is_row ? dc : dr) / size);
+    const size_t along = is_column ? 1 : 2, across = 3 - along;
+    const int64_t size = dtype_bytes(a.dtype), length = e[along];
+    int64_t together = std::max<int64_t>(1, alignment(a, start, dims, is_row ? dc : dr) / size);
     while (together > 1 && (together > length || e[0] * e[1] * e[2] / together < d_.threads)) together /= 2;   // rather all threads
-    line("store_tile<kThreads, {}, {}, {}, {}, {}>({}, {}, {}, {}, {}, {});", together, e[0], e[1], e[2], is_column, l.from, l.stride[0],
-         l.stride[is_column ? 2 : 1], left, share, text);
+    line("store_tile<kThreads, {}, {}, {}, {}>({}, {}, {}, {}, {}, {}, {}, {});", together, e[0], e[across], e[along], l.from, l.stride[0],
+         l.stride[across], existing(v, 0), existing(v, static_cast<int>(across)), existing(v, static_cast<int>(along)), share, text);
   }
 
   // ---- in front of the loop

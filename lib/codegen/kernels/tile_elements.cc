@@ -2,6 +2,8 @@
 #include "codegen/kernels/tile_elements.h"
 
 #include <algorithm>
+#include <functional>
+#include <set>
 #include <vector>
 
 #include <fmt/format.h>
@@ -52,10 +54,16 @@ bool TileElements::swaps(const Transpose& t, ValueId v) const {
   return rank >= 2 && t.perm[at(rank - 1)] != rank - 1;
 }
 
-TileElements::Text TileElements::text(const Stage& s, ValueId v, const Index3& where, Known known) const {
-  Region r{leaves_of(s), std::move(known)};
+bool TileElements::is_narrow(const Stage& s) const {
+  if (narrow_) return true;
+  if (s.kind == Stage::Kind::kStore) return dtype_bytes(p_.results[at(s.result)].dtype) == 2;
+  return s.to >= 0 && p_.places[at(s.to)].section >= 0 && dtype_bytes(p_.places[at(s.to)].dtype) == 2;
+}
+
+TileElements::Text TileElements::text(const Stage& s, ValueId v, const Index3& where, const std::string& packed, Known known) const {
+  Region r{leaves_of(s), std::move(known), packed, is_narrow(s)};
   std::string result = element(v, where, r);
-  return {std::move(r.statements), std::move(result)};
+  return {std::move(r.statements), std::move(result), std::move(r.known)};
 }
 
 std::string TileElements::element(ValueId v, const Index3& index, Region& r) const {
@@ -66,7 +74,8 @@ std::string TileElements::element(ValueId v, const Index3& index, Region& r) con
   if (auto it = r.known.find({v, where}); it != r.known.end()) return it->second;
   std::string text;
   if (const auto leaf = r.leaves.find(v); leaf != r.leaves.end())
-    text = fmt::format("t{}.read({}, {})", name(leaf->second), i[2] == "0" ? "Width<1>()" : "w", where);
+    text = fmt::format("t{}.{}({}, {})", name(leaf->second), i[1] == r.packed ? "down" : "read",
+                       i[1] == r.packed || i[2] == r.packed ? "w" : "Width<1>()", where);
   else if (const auto* c = g_.def_form<Const>(v)) return CudaText().constant(c->value);
   else if (const auto* t = g_.def_form<Transpose>(v)) {
     if (swaps(*t, v)) std::swap(i[1], i[2]);
@@ -85,27 +94,39 @@ std::string TileElements::map(ValueId v, const Index3& i, Region& r) const {
   MIRAGE_ASSERT(m) << "no element text for " << form_name(g_.def(v).op);
   std::vector<std::string> operands;
   for (ValueId o : g_.def(v).operands) operands.push_back(element(o, i, r));
-  if (m->fn != MapFn::kDiv) return map_text(m->fn, operands);
+  if (m->fn != MapFn::kDiv) return map_text(m->fn, operands, r.narrow);
   const ValueId by = g_.def(v).operands[1];
   DivisorText y{operands[1], std::nullopt, "", extent(by) != extent(v)};
   if (const auto* c = g_.def_form<Const>(by)) y.constant = c->value;
   const auto* root = r.leaves.count(by) ? nullptr : g_.def_form<Map>(by);
-  if (narrow_ && root && root->fn == MapFn::kSqrt) y.root_of = element(g_.def(by).operands[0], i, r);
-  return quotient_text(operands[0], y, narrow_);
+  if (r.narrow && root && root->fn == MapFn::kSqrt) y.root_of = element(g_.def(by).operands[0], i, r);
+  return quotient_text(operands[0], y, r.narrow);
 }
 
-std::string TileElements::lambda(const Stage& s, ValueId v) const {
-  const Text r = text(s, v, {"b", "r", "c"});
+std::string TileElements::lambda(const Stage& s, ValueId v, bool turned) const {
+  const Text r = text(s, v, turned ? Index3{"b", "c", "r"} : Index3{"b", "r", "c"});
   return fmt::format("[&](auto w, int b, int r, int c) {{ (void)w, (void)b, (void)r, (void)c; {}return {}; }}", r.statements, r.result);
 }
 
-bool TileElements::is_turned(const Stage& s, ValueId v) const {
+std::array<bool, 2> TileElements::lines_of(const Stage& s, ValueId v) const {
   const std::map<ValueId, int> leaves = leaves_of(s);
-  return find_below(g_, v, [&](ValueId x) {
-    if (leaves.count(x)) return Look::kPast;
+  std::array<bool, 2> out{false, false};
+  std::set<std::pair<ValueId, bool>> seen;
+  const std::function<void(ValueId, bool)> look = [&](ValueId x, bool swapped) {
+    if (!seen.emplace(x, swapped).second) return;
+    if (const auto leaf = leaves.find(x); leaf != leaves.end()) {
+      const Extent3 e = extent(x);
+      if (e[1] == 1 || e[2] == 1) return;
+      for (const Place& place : p_.places)
+        if (place.section == leaf->second && place.value == x) { out[place.columns != swapped] = true; return; }
+      out[swapped] = true;
+      return;
+    }
     const auto* t = g_.def_form<Transpose>(x);
-    return t && swaps(*t, x) ? Look::kFound : Look::kInto;
-  });
+    for (ValueId o : g_.def(x).operands) look(o, swapped != (t && swaps(*t, x)));
+  };
+  look(v, false);
+  return out;
 }
 
 }  // namespace mirage::schedule

@@ -15,17 +15,23 @@ using Index3 = std::array<std::string, 3>;
 
 class TileElements {
  public:
-  /// Texts of numbers that 16 bits hold in the end are shorter, where all results are stored in 16 bits.
+  /// Texts of numbers that 16 bits hold in the end are shorter: where all results are stored in 16 bits, or what a stage makes.
   TileElements(const KernelProgram&, const Derived&);
 
-  /// An element as text: statements that come first, and what it is then. `w` in them: how many neighbours along c are read together.
-  struct Text { std::string statements, result; };
-  using Known = std::map<std::pair<ValueId, std::string>, std::string>;   ///< values at places, and the variables that have them
-  Text text(const Stage& s, ValueId v, const Index3& where, Known known = {}) const;
-  /// A function of (w, b, r, c) that returns v there.
-  std::string lambda(const Stage& s, ValueId v) const;
-  /// Whether evaluating v reads a tile through a transpose, where neighbours along c are no neighbours in the tile: no packs then.
-  bool is_turned(const Stage& s, ValueId v) const;
+  /// Values at places, and the variables that have them.
+  using Known = std::map<std::pair<ValueId, std::string>, std::string>;
+  /// An element as text: statements that come first, and what it is then. `w` in them: how many neighbours are read together, along the
+  /// index whose text is `packed`. known: with what the statements have made.
+  struct Text { std::string statements, result; Known known; };
+  Text text(const Stage& s, ValueId v, const Index3& where, const std::string& packed = "c", Known known = {}) const;
+  /// A function of (w, b, r, c) that returns v there, or, turned, of (w, b, c, r).
+  std::string lambda(const Stage& s, ValueId v, bool turned = false) const;
+  /// Whether evaluating v reads a tile whose lines lie along c (0) or along r (1); what is the same for all of either lies in none.
+  std::array<bool, 2> lines_of(const Stage& s, ValueId v) const;
+  /// Whether neighbours along c are neighbours in no tile that evaluating v reads, and those along r are in each.
+  bool is_turned(const Stage& s, ValueId v) const { const auto [along, down] = lines_of(s, v); return down && !along; }
+  /// Whether all that the stage computes is rounded to 16 bits in the end.
+  bool is_narrow(const Stage& s) const;
   /// Whether a transpose has columns where its operand has rows.
   bool swaps(const Transpose& t, ValueId v) const;
 
@@ -44,6 +50,8 @@ class TileElements {
   struct Region {
     std::map<ValueId, int> leaves;
     Known known;
+    std::string packed;
+    bool narrow = false;
     std::string statements = {};
   };
   std::string element(ValueId v, const Index3& index, Region& r) const;

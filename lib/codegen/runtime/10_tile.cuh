@@ -42,6 +42,8 @@ template <class T, int B, int R, int C, bool COL, int LD, bool SWZ> struct Tile 
       return x;
     }
   }
+  /// W neighbours along r.
+  template <int W> MO_FN auto down(Width<W> w, int b, int r, int c) const { return transposed().read(w, b, c, r); }
   MO_FN void put(int b, int r, int c, float v) const { *(COL ? at(b, c, r) : at(b, r, c)) = store<T>(v); }
   MO_FN Transposed transposed() const { return {p}; }
 };
@@ -103,6 +105,15 @@ template <class RED, int PARTS, int B, int R, int C, int LD> struct Parts {
       return x;
     }
   }
+  template <int W> MO_FN auto down(Width<W> w, int b, int r, int c) const {
+    if constexpr (W == 1) return read(w, b, r, c);
+    else {
+      Pack<W> x;
+#pragma unroll
+      for (int k = 0; k < W; k++) x.v[k] = read(Width<1>(), b, r + k, c);
+      return x;
+    }
+  }
   /// Combines the parts and writes the result as part number `rank` of `to` in every block of the cluster; to is read behind the next cluster barrier.
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   template <int THREADS, int RANKS> MO_FN void exchange(Parts<RED, RANKS, B, R, C, LD> to, int rank) const {
@@ -130,6 +141,23 @@ template <int THREADS, int W, class TILE, class F> MO_FN void fill_tile(TILE t, 
     } else {
 #pragma unroll
       for (int k = 0; k < W; k++) t.put(b, r, c + k, line && c + k < cols ? element(f(Width<1>(), b, r, c + k), 0) : 0.0f);
+    }
+  }
+}
+/// The same for a matrix whose lines are whole packs, with what else is made of its elements on the way: f(w, u, r, c) is called for a thread's u-th pack. A thread has the same columns in all of
+/// its packs where packs of a line divide the threads.
+template <int THREADS, int W, class TILE, class F> MO_FN void fill_lines(TILE t, int rows, F f) {
+  constexpr int kInner = TILE::kC / W, kTotal = TILE::kR * kInner;
+  static_assert(TILE::kB == 1 && !TILE::kCol && TILE::kC % W == 0 && (!TILE::kSwizzled || W <= TILE::kChunk), "packs lie in lines");
+#pragma unroll
+  for (int u = 0; u < (kTotal + THREADS - 1) / THREADS; u++) {
+    const int i = member<THREADS>() + u * THREADS;
+    if (kTotal % THREADS != 0 && i >= kTotal) break;
+    const int c = i % kInner * W, r = i / kInner;
+    if (r < rows) store_pack<W>(t.at(0, r, c), f(Width<W>(), u, r, c));
+    else {
+#pragma unroll
+      for (int k = 0; k < W; k++) t.put(0, r, c + k, 0.0f);
     }
   }
 }
@@ -172,27 +200,17 @@ template <int N> MO_FN float power(float x) {
   return r;
 }
 
-/// Writes f(b,r,c) for every existing element of a tile of B x R x C. V elements at a time along c (COL: along r), whose stride is 1; the address of every unit is a multiple of its size.
+/// Writes f(b,r,c) for every existing element of a tile of B x R x C. V elements at a time along c, whose stride is 1; the address of every unit is a multiple of its size.
 /// share of shares: the blocks of a cluster divide the units.
-template <int THREADS, int V, int B, int R, int C, bool COL, class T, class F>
+template <int THREADS, int V, int B, int R, int C, class T, class F>
 MO_FN void store_tile(T* dst, int64_t batch_stride, int64_t line_stride, int batches, int rows, int cols, int share, int shares, F f) {
-  constexpr int kLength = COL ? R : C, kLines = COL ? C : R, kUnits = (kLength + V - 1) / V, kTotal = B * kLines * kUnits;
-  const int length = COL ? rows : cols, lines = COL ? cols : rows;
+  constexpr int kUnits = (C + V - 1) / V, kTotal = B * R * kUnits;
   for (int i = member<THREADS>() + share * THREADS; i < kTotal; i += THREADS * shares) {
-    const int at = i % kUnits * V, line = i / kUnits % kLines, b = i / kUnits / kLines;
-    if (b >= batches || line >= lines || at >= length) continue;
+    const int at = i % kUnits * V, line = i / kUnits % R, b = i / kUnits / R;
+    if (b >= batches || line >= rows || at >= cols) continue;
     T* to = dst + b * batch_stride + line * line_stride + at;
-    if (V > 1 && at + V <= length) {
-      if constexpr (!COL) store_pack<V>(to, f(Width<V>(), b, line, at));
-      else {
-        Vector<T, V> u;
-#pragma unroll
-        for (int k = 0; k < V; k++) u.v[k] = store<T>(element(f(Width<1>(), b, at + k, line), 0));
-        *reinterpret_cast<Vector<T, V>*>(to) = u;
-      }
-    } else {
-      for (int k = 0; k < V && at + k < length; k++) to[k] = store<T>(element(COL ? f(Width<1>(), b, at + k, line) : f(Width<1>(), b, line, at + k), 0));
-    }
+    if (V > 1 && at + V <= cols) store_pack<V>(to, f(Width<V>(), b, line, at));
+    else for (int k = 0; k < V && at + k < cols; k++) to[k] = store<T>(element(f(Width<1>(), b, line, at + k), 0));
   }
 }
 /// The same for results without a contiguous direction.
@@ -228,6 +246,10 @@ template <class RED, int THREADS, int OUTS, int GROUP> struct Reducer {
       }
     }
   }
+  /// The same for a thread's u-th result, of which x is all that the thread has.
+  template <int W> MO_FN void take(int u, Pack<W> x) {
+    if (u < kEach) partial[u] = RED::combine(partial[u], reduce_pack<RED>(x));
+  }
   /// Multiplies every partial result by factor(out).
   template <class F> MO_FN void rescale(F factor) {
 #pragma unroll
@@ -244,6 +266,43 @@ template <class RED, int THREADS, int OUTS, int GROUP> struct Reducer {
       const float v = lanes_reduce<RED, (GROUP > 32 ? 32 : GROUP)>(partial[u]);
       if (out < OUTS && member<THREADS>() % (GROUP > 32 ? 32 : GROUP) == 0) put(member<THREADS>() % GROUP / 32, out, v);
     }
+  }
+};
+
+/// A reduction of the lines of a matrix to one of COLS elements: a thread has W neighbours of every line that fill_lines gives it. Partial results stay in registers as those of Reducer do.
+template <class RED, int THREADS, int COLS, int W> struct LineReducer {
+  static constexpr int kInner = COLS / W, kLines = THREADS / kInner;
+  static_assert(COLS % W == 0 && THREADS % kInner == 0 && (32 % kInner == 0 || kInner % 32 == 0), "threads divide lines");
+  float partial[W];
+  MO_FN void clear() {
+#pragma unroll
+    for (int e = 0; e < W; e++) partial[e] = RED::identity();
+  }
+  MO_FN int column() const { return member<THREADS>() % kInner * W; }
+  MO_FN void take(int, Pack<W> x) {
+#pragma unroll
+    for (int e = 0; e < W; e++) partial[e] = RED::combine(partial[e], x.v[e]);
+  }
+  /// Combines f(column, line) for lines below `extent`.
+  template <class F> MO_FN void add(int extent, F f) {
+#pragma unroll 4
+    for (int k = member<THREADS>() / kInner; k < extent; k += kLines) take(0, f(Width<W>(), column(), k));
+  }
+  /// Multiplies every partial result by factor(column).
+  template <class F> MO_FN void rescale(F factor) {
+#pragma unroll
+    for (int e = 0; e < W; e++) partial[e] *= factor(column() + e);
+  }
+  /// Hands the parts of every result to put(part, column, value): one from each warp, or from each line of threads that is longer.
+  template <class F> MO_FN void finish(F put) {
+#pragma unroll
+    for (int lanes = kInner; lanes < 32; lanes *= 2) {
+#pragma unroll
+      for (int e = 0; e < W; e++) partial[e] = RED::combine(partial[e], shuffle_xor(partial[e], lanes));
+    }
+    if (kInner < 32 && lane_id() >= kInner) return;
+#pragma unroll
+    for (int e = 0; e < W; e++) put(member<THREADS>() / (kInner < 32 ? 32 : kInner), column() + e, partial[e]);
   }
 };
 

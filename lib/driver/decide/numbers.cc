@@ -10,6 +10,8 @@
 
 #include <fmt/format.h>
 
+#include "mirage/ir/walk.h"
+#include "mirage/plan/strategy.h"
 #include "mirage/support/worker_pool.h"
 
 namespace mirage {
@@ -49,8 +51,15 @@ class Descent {
   }
 
   void run() {
+    if (const auto p = one_each()) descend(make_fit(*p));
     for (int64_t blocks : {target_.num_sms, 2 * target_.num_sms})
       for (int64_t loop_tile : {64, 256}) descend(make_fit(start(blocks, loop_tile)));
+  }
+
+  /// One point beyond the budget.
+  void try_point(const Point& p) {
+    budget_ = tried() + 1;
+    cost(p);
   }
 
   double best_us() const { return best_us_; }
@@ -134,6 +143,37 @@ class Descent {
       }
     }
     return p;
+  }
+
+  /// A matrix of a batch for each block, if there are enough of them: where all that calls read has an axis of the grid, larger tiles along
+  /// it save nothing.
+  std::optional<Point> one_each() const {
+    Point p = extents_;
+    size_t call = 0;
+    bool any = false;
+    for (const Node& n : structure_.graph.nodes()) {
+      const auto* c = std::get_if<Call>(&n.op);
+      if (!c) continue;
+      for (size_t a = 0; a < 3; a++) {
+        const size_t axis = 4 * call + a;
+        if (p[axis] < target_.num_sms / 2 || !all_have(n, *c->body, a)) continue;
+        p[axis] = choices_[axis].front();
+        any = true;
+      }
+      p[4 * call + 3] = at_most(4 * call + 3, 64);
+      call++;
+    }
+    return any ? std::optional(p) : std::nullopt;
+  }
+  /// Whether all operands that are computed of the program's inputs have an axis of the grid.
+  bool all_have(const Node& call, const Graph& body, size_t axis) const {
+    for (NodeId n : body.inputs()) {
+      const Input& in = *body.form<Input>(n);
+      const bool is_read = find_below(structure_.graph, call.operands[static_cast<size_t>(in.param)],
+                                      [&](ValueId v) { return structure_.graph.def_form<Input>(v) ? Look::kFound : Look::kInto; });
+      if (is_read && in.part.grid[axis] < 0) return false;
+    }
+    return true;
   }
 
   /// Smaller tiles until a plan fits: loops first, they cost nothing but iterations.
@@ -257,6 +297,23 @@ std::vector<size_t> budget_order(const std::vector<Candidate>& candidates, size_
   return mixed;
 }
 
+/// Strategies with numbers of their own take a call at the same price whatever the structure's numbers are, and hide what these change
+/// for the general one. Where one has taken a call, the numbers that are best without them are one more place to look. How many plans that
+/// took.
+int64_t descend_alone(Descent& descent, const Structure& s, const Program& program, const Target& target, int64_t budget) {
+  if (descent.best_us() == kNone) return 0;
+  const auto best = descent.plan(descent.best());
+  const std::vector<KernelPlan>& kernels = best->second.kernels;
+  if (std::none_of(kernels.begin(), kernels.end(), [](const KernelPlan& k) { return ignores_numbers(strategy_of(k)); })) return 0;
+  Target general = target;
+  for (const Strategy& x : strategies()) if (ignores_numbers(x)) general = *without_strategy(general, x.name);
+  CallPlans calls;   // of another target
+  Descent alone(s, program, general, budget, &calls);
+  alone.run();
+  if (alone.best_us() < descent.best_us()) descent.try_point(alone.best());
+  return alone.tried();
+}
+
 }  // namespace
 
 Choices choose_numbers(const std::vector<Candidate>& candidates, const Program& program, const Target& target, const NumberLimits& limits,
@@ -276,7 +333,7 @@ Choices choose_numbers(const std::vector<Candidate>& candidates, const Program& 
     Descent descent(s, program, target, each, known);
     descent.run();
     Alternative& a = out.alternatives[c];
-    a.plans = descent.tried();
+    a.plans = descent.tried() + descend_alone(descent, s, program, target, each);
     if (descent.best_us() == kNone) {
       a.reason = "does not fit " + target.name + ": " + descent.reason();
       a.refusals = descent.refusals();

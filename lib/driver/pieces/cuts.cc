@@ -111,6 +111,43 @@ class Units {
     });
   }
 
+  /// Whether n spreads what unit u has reduced over a tensor that u does not know: the sum of all keys over queries. That is no step of u's
+  /// work, as a row's scale is of its norm.
+  bool spreads(NodeId n, int u) const {
+    const Node& node = g_.node(n);
+    const auto size = [&](ValueId v) { return g_.dims(v).elements(); };
+    const int64_t all = size(node.first_value);
+    bool reads_small = false, reads_other = false;
+    for (ValueId v : node.operands) {
+      const int w = unit_at(def(v));
+      if (w == u && size(v) == all) return false;
+      reads_small = reads_small || w == u;
+      // (what scales the result of a product is its epilogue, wherever it is from)
+      reads_other = reads_other || (size(v) == all && w != u && (w < 0 || !contracts_[static_cast<size_t>(w)]) && !is(constant_, def(v)));
+      if (size(v) == all && w != u && knows(u, source_of(g_, free_, v))) return false;
+    }
+    if (!reads_small || !reads_other) return false;
+    for (NodeId m = 0; m < n; m++) if (unit_at(m) == u && g_.form<Reduce>(m)) return true;
+    return false;
+  }
+  /// Whether a node of unit u reads v, or what v is made of reads what u reads.
+  bool knows(int u, ValueId v) const {
+    const NodeId made = g_.value(v).node;
+    for (NodeId m = 0; m < g_.num_nodes(); m++) {
+      if (unit_at(m) != u) continue;
+      for (ValueId o : g_.node(m).operands) {
+        const ValueId x = source_of(g_, free_, o);
+        if (x == v || (unit_at(g_.value(x).node) >= 0 && unit_at(g_.value(x).node) == unit_at(made))) return true;
+        const auto& reads = g_.node(made).operands;
+        if (!g_.form<Input>(made) &&
+            std::any_of(reads.begin(), reads.end(), [&](ValueId r) { return !is(constant_, def(r)) && source_of(g_, free_, r) == x; }))
+          return true;
+      }
+    }
+    return false;
+  }
+  int unit_at(NodeId n) const { return of_[static_cast<size_t>(n)]; }
+
   /// A light node joins the last light unit that it reads and that none of its other operands depends on.
   void place(NodeId n) {
     const Node& node = g_.node(n);
@@ -124,7 +161,7 @@ class Units {
         const int w = unit(def(v));
         return w != *u && (w >= 0 ? before_[static_cast<size_t>(w)] : behind_[static_cast<size_t>(def(v))]).has(*u);
       });
-      if (!is_behind) unit(n) = *u;
+      if (!is_behind && !spreads(n, *u)) unit(n) = *u;
     }
     if (unit(n) >= 0) return;
     unit(n) = static_cast<int>(contracts_.size());

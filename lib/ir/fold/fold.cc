@@ -54,13 +54,21 @@ std::set<ValueId> maps_of_inputs(const Graph& g, ValueId x) {
       continue;
     }
     while (g.def_form<Reshape>(v)) v = g.def(v).operands[0];
-    if (!g.def_form<Input>(v) && !g.def_form<Const>(v)) return {};
+    if (!g.def_form<Input>(v) && !g.def_form<Const>(v) && !g.def_form<Iota>(v)) return {};
   }
   return out;
 }
+/// Whether these are functions of positions and numbers alone: a mask has whatever extents of 1 its reader wants.
+bool are_positions(const Graph& g, const std::set<ValueId>& maps) {
+  return std::all_of(maps.begin(), maps.end(), [&](ValueId v) {
+    const auto& read = g.def(v).operands;
+    return std::all_of(read.begin(), read.end(), [&](ValueId o) { return maps.count(o) || g.def_form<Iota>(o) || g.def_form<Const>(o); });
+  });
+}
 
-/// Per dimension of `to`, the one of `from` that it is, -1: an extent of 1; none if they differ in others, or in leading ones only.
-std::vector<int> places(const Dims& from, const Dims& to) {
+/// Per dimension of `to`, the one of `from` that it is, -1: an extent of 1; none if they differ in others, or (unless `leading`) in leading
+/// ones only.
+std::vector<int> places(const Dims& from, const Dims& to, bool leading = false) {
   std::vector<int> out;
   int d = 0;
   for (int64_t e : to) {
@@ -71,7 +79,7 @@ std::vector<int> places(const Dims& from, const Dims& to) {
   }
   while (d < from.rank() && from[d] == 1) d++;
   const auto first = std::find_if(out.begin(), out.end(), [](int k) { return k >= 0; });
-  return d == from.rank() && std::count(first, out.end(), -1) > 0 ? out : std::vector<int>{};
+  return d == from.rank() && (leading || std::count(first, out.end(), -1) > 0) ? out : std::vector<int>{};
 }
 
 /// Whether a reshape puts extents of 1 behind dimensions of what maps_of_inputs() has.
@@ -166,9 +174,14 @@ class Lowering {
     if (const auto* i = b_.graph().def_form<Iota>(x); i && i->dims[i->dim] == i->dims.elements()) {
       const int place = static_cast<int>(std::find(dims.begin(), dims.end(), dims.elements()) - dims.begin());
       if (place < dims.rank()) return once(Iota{place, dims}, {});
+    } else if (i) {
+      const std::vector<int> from = places(i->dims, dims, true);
+      if (const auto place = std::find(from.begin(), from.end(), i->dim); place != from.end())
+        return once(Iota{static_cast<int>(place - from.begin()), dims}, {});
     }
     if (const std::set<ValueId> maps = maps_of_inputs(b_.graph(), x); !maps.empty() && b_.graph().dims(x).rank() > 0)
-      if (const std::vector<int> from = places(b_.graph().dims(x), dims); !from.empty()) return mapped(maps, from);
+      if (const std::vector<int> from = places(b_.graph().dims(x), dims, are_positions(b_.graph(), maps)); !from.empty())
+        return mapped(maps, from);
     return once(Reshape{dims}, {x});
   }
   /// The last one of functions of inputs, with its dimensions at other places.
@@ -396,7 +409,8 @@ class Lowering {
     return true;
   }
 
-  /// Dimensions of extent 1 keep their places: rows and columns of a mask, as long as each other, are told apart by them at other extents.
+  /// Dimensions of extent 1 behind others keep their places: rows and columns of a mask, as long as each other, are told apart by them at
+  /// other extents.
   bool iota(NodeId n, const Iota& i) {
     const ValueId r = g_.node(n).first_value;
     Layout l;
@@ -406,7 +420,9 @@ class Lowering {
       if (d == i.dim) place = static_cast<int>(l.size());
       if (d == i.dim || k < 0 || groups(r)[static_cast<size_t>(k)][0] == d) l.push_back(k);
     }
-    return add(n, Iota{place, dims_of(r, l)}, {}, l);
+    const auto leading = std::min<std::ptrdiff_t>(place, std::find_if(l.begin(), l.end(), [](int k) { return k >= 0; }) - l.begin());
+    l.erase(l.begin(), l.begin() + leading);
+    return add(n, Iota{place - static_cast<int>(leading), dims_of(r, l)}, {}, l);
   }
 
   bool lower(NodeId n) {

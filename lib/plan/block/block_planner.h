@@ -87,6 +87,13 @@ class BlockPlanner {
   /// Threads over a contraction of `terms` on the float32 units, with at most so many results each.
   bool divide_float(Step& s, int64_t terms, int64_t most);
 
+  /// Whether lines of the tiles that evaluating v reads lie along r, all of them.
+  bool is_turned(ValueId v) const;
+  /// Whether a tile is filled in one walk with the reduction s of v.
+  bool is_walked(const Step& s, ValueId v) const;
+  /// Threads over a reduction of `in`.
+  bool divide_reduction(Step& s, const Extent3& in);
+
   /// The split of warps over i, j, k tiles with the fewest shared-memory reads whose accumulators fit; splitting k costs nothing in the
   /// loop.
   static bool choose_warps(Step& s, int warps, int64_t batches, int64_t i, int64_t j, int64_t k, int64_t registers);

@@ -124,6 +124,7 @@ int BlockPlanner::operand_tile(ValueId v, ContractType type) {
   t.dtype = element;
   t.tf32 = tf32;
   t.extent = p_.extent_of[at(v)];
+  t.col = is_turned(v);   // lines lie as those that they are made of do
   const int id = add_tile(t);
   p_.steps.push_back(step(Step::Kind::kFill, phase_[at(v)], -1, v, id));
   return id;

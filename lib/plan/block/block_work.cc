@@ -1,7 +1,9 @@
 // BlockPlanner, third part: warps over contractions and threads over reductions, steps in order with the fewest barriers, shared memory by
 // lifetimes.
 #include <algorithm>
+#include <functional>
 #include <numeric>
+#include <set>
 
 #include "mirage/ir/walk.h"
 #include "mirage/support/round.h"
@@ -66,6 +68,60 @@ bool BlockPlanner::divide_float(Step& s, int64_t terms, int64_t most) {
   return true;
 }
 
+bool BlockPlanner::is_turned(ValueId v) const {
+  bool along = false, down = false;   // lines along c, and along r
+  std::set<std::pair<ValueId, bool>> seen;
+  const std::function<void(ValueId, bool)> look = [&](ValueId x, bool swapped) {
+    if (!seen.emplace(x, swapped).second) return;
+    if (const int tile = p_.tile_of[at(x)]; tile >= 0) {
+      const Extent3& e = p_.extent_of[at(x)];
+      if (e[1] > 1 && e[2] > 1) (p_.tiles[static_cast<size_t>(tile)].col != swapped ? down : along) = true;
+      return;
+    }
+    const bool turns = g().def_form<Transpose>(x) && behind_transposes(x).second != behind_transposes(g().def(x).operands[0]).second;
+    for (ValueId o : g().def(x).operands) look(o, swapped != turns);
+  };
+  look(v, false);
+  return down && !along;
+}
+
+bool BlockPlanner::divide_reduction(Step& s, const Extent3& in) {
+  constexpr int kPack = 8;          // neighbours of a line that a thread evaluates together
+  constexpr int64_t kResults = 16;  // of a thread at most, where lanes read a line together
+  SmemTile& out = p_.tiles[static_cast<size_t>(s.tile)];
+  const ValueId v = g().node(s.node).operands[0];
+  const int64_t extent = in[static_cast<size_t>(s.dim3)], outs = in[0] * in[1] * in[2] / extent;
+  const int team = own_warp(s) ? 32 : p_.threads, line = is_turned(v) ? 1 : 2;
+  const int64_t length = in[static_cast<size_t>(line)], inner = length / kPack;
+  const bool packs = length % kPack == 0;
+  if (s.dim3 == 3 - line && packs && in[0] == 1 && team % inner == 0 && (32 % inner == 0 || inner % 32 == 0)) {
+    s.group = static_cast<int>(team / inner);
+    out.parts = own_warp(s) ? p_.loop_warps : static_cast<int>(inner < 32 ? team / 32 : s.group);
+    return true;
+  }
+  const int width = s.dim3 == line && packs ? kPack : 1;
+  if (width > 1 && is_walked(s, v) && inner <= 32 && (inner & (inner - 1)) == 0 && outs * inner <= kResults * team) {
+    s.group = static_cast<int>(inner);
+  } else {
+    s.group = team;
+    while (s.group > 1 && (s.group / 2 * width >= extent || s.group * std::min<int64_t>(outs, team) > team)) s.group /= 2;
+  }
+  out.parts = own_warp(s) ? p_.loop_warps : std::max(1, s.group / 32);
+  if (outs / std::max(1, team / s.group) > 64) return refuse("a reduction's partial results exceed the registers");
+  return true;
+}
+
+bool BlockPlanner::is_walked(const Step& s, ValueId v) const {
+  return std::any_of(p_.steps.begin(), p_.steps.end(), [&](const Step& fill) {
+    if (fill.kind != Step::Kind::kFill || fill.phase != s.phase) return false;
+    Extent3 e = p_.extent_of[at(fill.value)];
+    if (p_.tiles[static_cast<size_t>(fill.tile)].col != is_turned(v)) std::swap(e[1], e[2]);
+    if (e != p_.extent_of[at(v)]) return false;
+    const std::vector<int> of = reads(fill), by = reads(s);
+    return std::find(of.begin(), of.end(), s.tile) == of.end() && std::find(by.begin(), by.end(), fill.tile) == by.end();
+  });
+}
+
 bool BlockPlanner::divide_work() {
   const int warps = p_.threads / 32;
   int accumulating = 0;
@@ -92,15 +148,7 @@ bool BlockPlanner::divide_work() {
       const int64_t per = 4;
       out->ld = round_up(out->extent[2], per) + 4;
     } else if (s.kind == Step::Kind::kReduce) {
-      const Extent3 in = p_.extent_of[at(g().node(s.node).operands[0])];
-      const int64_t extent = in[static_cast<size_t>(s.dim3)], outs = in[0] * in[1] * in[2] / extent;
-      const int width = s.dim3 == 2 && extent % 8 == 0 ? 8 : 1;   // neighbours that a thread evaluates together
-      const int team = own_warp(s) ? 32 : p_.threads;
-      int group = team;
-      while (group > 1 && (group / 2 * width >= extent || group * std::min<int64_t>(outs, team) > team)) group /= 2;
-      s.group = group;
-      out->parts = own_warp(s) ? p_.loop_warps : std::max(1, group / 32);
-      if (outs / std::max(1, team / group) > 64) return refuse("a reduction's partial results exceed the registers");
+      if (!divide_reduction(s, p_.extent_of[at(g().node(s.node).operands[0])])) return false;
     }
   }
   if (p_.loop_warps > 1) {

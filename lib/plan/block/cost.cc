@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <map>
 #include <set>
 
 #include <fmt/format.h>
@@ -35,6 +36,11 @@ constexpr double kElementLatencyUs = 0.02; // one element of one thread, nothing
 // silu of 27 thousand elements, 32 operations each, behind a product took 14 us (H200).
 constexpr double kUsualElements = 8192, kUsualOperations = 8, kOperationUs = 2.5e-5;
 constexpr double kSlowLoadUs = 0.11;       // one element loaded by itself, eight in flight
+// a warp's instructions wait for each other; others of its scheduler fill that (docs/planning.md, "Rows")
+constexpr double kFewWarps = 5.3;
+// an element that is added to what lies in shared memory, in instructions (measured: sums of 64 columns by tile 26 us slower than in
+// registers)
+constexpr double kAccumulate = 40;
 constexpr double kFloatUnits = 256;        // floating-point operations of one multiprocessor in a clock, multiply and add
 constexpr double kFloatIssue = 0.5;        // instructions that one warp of a scheduler issues in a clock
 
@@ -88,16 +94,49 @@ Traffic traffic_of(const BlockPlan& p, double blocks, double loop) {
 /// loop; microseconds of a softmax in registers. Clocks of a multiprocessor for contractions on the float32 units.
 struct Work {
   double flops = 0, float_flops = 0, float_clocks = 0, shared = 0, elements = 0, serial_elements = 0, chain = 0;
+  double issued = 0;                   ///< instructions of elements that tiles are filled with, or that are reduced
   double stored = 0, operations = 0;   ///< elements that are stored; operations of each, beyond the usual ones, at most
 };
+/// Whether all results are stored in 16 bits.
+bool stores_narrow(const BlockPlan& p) {
+  return std::all_of(p.results.begin(), p.results.end(), [](const Access& a) { return dtype_bytes(a.dtype) == 2; });
+}
+/// Instructions of one element of v behind what lies in tiles, each value once.
+double instructions_behind(const BlockPlan& p, ValueId v, bool narrow, std::set<ValueId>& seen) {
+  if (!seen.insert(v).second || p.tile_of[static_cast<size_t>(v)] >= 0) return 0;
+  const Node& n = p.body.def(v);
+  const auto* map = std::get_if<Map>(&n.op);
+  double sum = map ? instructions_of(map->fn, narrow) : 0;
+  for (ValueId o : n.operands) sum += instructions_behind(p, o, narrow, seen);
+  return sum;
+}
+/// Instructions of all elements that fills and reductions of a phase compute: what both need of an element is computed once, where they can
+/// go through it together.
+double issued_of(const BlockPlan& p, double loop) {
+  const bool narrow = stores_narrow(p);
+  std::map<Phase, std::set<ValueId>> seen;
+  double sum = 0;
+  for (const Step& s : p.steps) {
+    const bool fill = s.kind == Step::Kind::kFill, reduce = s.kind == Step::Kind::kReduce, accumulate = s.kind == Step::Kind::kAccumulate;
+    if (!fill && !reduce && !accumulate) continue;
+    const ValueId v = reduce ? p.body.node(s.node).operands[0] : s.value;
+    const bool short_result = narrow || (fill && p.tiles[static_cast<size_t>(s.tile)].dtype != DType::kF32);
+    std::set<ValueId> alone;
+    const double each = instructions_behind(p, v, short_result, accumulate ? alone : seen[s.phase]) + (accumulate ? kAccumulate : 0);
+    sum += each * static_cast<double>(extent_elements(p.extent_of[static_cast<size_t>(v)])) * (s.phase == Phase::kLoop ? loop : 1);
+  }
+  return sum;
+}
+
 /// Operations of what is computed where v is stored.
 double operations_behind(const BlockPlan& p, ValueId v) {
+  const bool narrow = stores_narrow(p);
   std::set<ValueId> seen;
   const std::function<double(ValueId)> of = [&](ValueId x) -> double {
     if (!seen.insert(x).second || p.tile_of[static_cast<size_t>(x)] >= 0) return 0;
     const Node& n = p.body.def(x);
     const auto* map = std::get_if<Map>(&n.op);
-    double sum = map ? operations_of(map->fn) : 0;
+    double sum = !map ? 0 : narrow ? instructions_of(map->fn, true) : operations_of(map->fn);
     for (ValueId o : n.operands) sum += of(o);
     return sum;
   };
@@ -134,6 +173,7 @@ Work work_of(const BlockPlan& p, double loop) {
       w.elements += times * static_cast<double>(extent_elements(p.extent_of[static_cast<size_t>(s.value)]));
     }
   }
+  w.issued = issued_of(p, loop);
   for (const Step& s : p.steps) {   // phases outside the loop overlap with nothing
     if (s.phase == Phase::kLoop || s.kind == Step::Kind::kContract) continue;   // (a chain is of the loop)
     const auto elements = static_cast<double>(
@@ -230,7 +270,7 @@ Cost estimate(BlockPlan& p, const Target& target) {
   const auto barriers = static_cast<int>(std::count_if(p.steps.begin(), p.steps.end(), [](const Step& s) { return s.barrier_before; }));
   // One SM works on its resident blocks together.
   const double per_sm = blocks / active_sms;   // blocks that one SM runs in all
-  const double in_flight = t.ring * std::min(per_sm, static_cast<double>(p.blocks_per_sm));
+  const double beside = std::min(per_sm, static_cast<double>(p.blocks_per_sm)), in_flight = t.ring * beside;
   int depth = 1;
   for (const Load& l : p.loads) if (l.in_loop) depth = std::max(depth, p.tiles[static_cast<size_t>(l.tile)].stages - 1);
   // A stage arrives a latency after it was asked for, and takes its transfer: with one stage in flight nothing overlaps.
@@ -242,11 +282,12 @@ Cost estimate(BlockPlan& p, const Target& target) {
   const double t_l2 = t.l2 / target.l2_bytes_per_us;
   const double t_flops = w.flops * blocks / (target.tensor_flops_per_us * 0.5) * (target.num_sms / active_sms);
   // Each scheduler issues what one warp has ready: a few warps leave gaps behind every read of shared memory.
-  const double float_warps = p.threads / 128.0 * std::min(per_sm, static_cast<double>(p.blocks_per_sm));
+  const double float_warps = p.threads / 128.0 * beside;
   const double t_float =
       w.float_clocks * per_sm * target.num_sms * kFloatUnits / target.f32_flops_per_us / std::min(1.0, kFloatIssue * float_warps);
   const double t_shared = w.shared * per_sm / target.shared_bytes_per_us;
-  const double t_elements = w.elements * per_sm / target.element_ops_per_us;
+  const double t_elements = w.elements * per_sm / target.element_ops_per_us +
+                            w.issued * per_sm / (128 * target.clock_per_us) * (1 + kFewWarps * 32 / (beside * p.threads));
   const double t_serial = (w.serial_elements * kElementLatencyUs + t.slow_elements * kSlowLoadUs) * waves / p.threads +
                           parts_bytes(p) / target.shared_bytes_per_us * waves +
                           std::max(0.0, w.stored * per_sm - kUsualElements) * w.operations * kOperationUs;
@@ -255,7 +296,6 @@ Cost estimate(BlockPlan& p, const Target& target) {
   const double body = std::max({t_dram, t_l2, t_sm, t_flops, t_float, t_iterations, t_shared + t_elements});
   // Between barriers a block computes while nothing new is asked for; warps with loops of their own fill each other's gaps.
   const double t_gaps = t.loop_elements * kGapUs * (p.loop_warps > 1 ? 0.2 : 1.0) * waves / p.threads;
-  const double beside = std::min(per_sm, static_cast<double>(p.blocks_per_sm));
   const Rest rest = rest_of(t, w, {launch.loop == 1 && waves == 1, launch.loop > 1, beside, body, t_dram + t_l2 + t_sm,
                                    t_flops + t_float + t_iterations + t_shared + t_elements, t_dram});
   Cost c;

@@ -543,7 +543,8 @@ double instructions_of(MapFn fn, bool narrow) {
     case MapFn::kSqrt: return 17;
     case MapFn::kErf: return 22;
     case MapFn::kLog: return 25;
-    case MapFn::kLog1p: case MapFn::kExpm1: return 29;
+    case MapFn::kLog1p: return narrow ? 13 : 29;
+    case MapFn::kExpm1: return narrow ? 9 : 29;
     case MapFn::kSin: case MapFn::kCos: case MapFn::kPow: return 88;
     default: return 1;
   }

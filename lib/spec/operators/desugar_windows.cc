@@ -259,9 +259,11 @@ Convolution convolution(NodeContext& node) {
 
 // ---- running sums
 
-/// 1 where a summand (row) belongs to a sum (column), else 0.
-ValueId triangle(Emitter& e, int64_t n, bool reverse, bool exclusive) {
-  ValueId row = e.iota(0, {n, 1}), column = e.iota(1, {1, n});
+/// 1 where a summand (row) belongs to a sum (column), else 0. Of that rank: what multiplies by it needs no reshape.
+ValueId triangle(Emitter& e, int rank, int64_t n, bool reverse, bool exclusive) {
+  Dims rows, columns;
+  for (int i = 0; i < rank; ++i) rows.push_back(i == rank - 2 ? n : 1), columns.push_back(i == rank - 1 ? n : 1);
+  ValueId row = e.iota(rank - 2, rows), column = e.iota(rank - 1, columns);
   if (reverse) std::swap(row, column);
   ValueId belongs =
       exclusive ? e.map(MapFn::kLess, {row, column}) : e.map(MapFn::kLess, {row, e.map(MapFn::kAdd, {column, e.constant(1)})});
@@ -274,7 +276,7 @@ ValueId running_sum(Emitter& e, ValueId x, bool reverse, bool exclusive) {
   const Dims d = e.dims(x);
   const int last = d.rank() - 1;
   const int64_t n = d[last];
-  if (n <= kBlock) return e.matmul(x, triangle(e, n, reverse, exclusive));
+  if (n <= kBlock) return e.matmul(x, triangle(e, d.rank(), n, reverse, exclusive));
   int64_t block = kBlock;
   while (n % block) --block;
   const bool deeper = block < kBlock / 2 && n / block > kBlock;   // more blocks than there need be, and blocks of these
@@ -289,7 +291,8 @@ ValueId running_sum(Emitter& e, ValueId x, bool reverse, bool exclusive) {
   ValueId parts = e.reshape(x, split);
   ValueId before = running_sum(e, e.reshape(e.reduce(ReduceFn::kSum, parts, {last + 1}), blocks), reverse, true);
   blocks.push_back(1);
-  return e.reshape(e.map(MapFn::kAdd, {e.matmul(parts, triangle(e, block, reverse, exclusive)), e.reshape(before, blocks)}), d);
+  ValueId within = e.matmul(parts, triangle(e, d.rank() + 1, block, reverse, exclusive));
+  return e.reshape(e.map(MapFn::kAdd, {within, e.reshape(before, blocks)}), d);
 }
 
 }  // namespace
