@@ -52,7 +52,8 @@ struct TileDescriber {
     if (p.cluster > 1) cluster = first;
     loop = first + static_cast<AxisId>(over.size()) - 1;
     w.p.per_sm = p.blocks_per_sm;
-    w.p.panel = p.panel;
+    w.p.panel = p.large ? p.panel : p.row_blocks;   // otherwise all row blocks come before the next columns
+    w.p.throughput = p.large;
     w.p.stay = p.held_tiles ? p.launched() : 0;
     w.assume_divides(n, p.block_columns());
     w.assume_divides(m, p.block_rows());
@@ -143,8 +144,8 @@ struct TileDescriber {
   /// Rows that threads read, perhaps convert, and put where wgmma takes them.
   void place_computed(const TileRows& r, const Place& to) {
     if (stored_behind(g(), r.value) < 0) {
-      if (w.has(r.value)) throw Undescribed{"rows computed in two types"};
-      w.compute(r.value, to);
+      if (w.has(r.value)) w.convert(r.value, to);   // in another type, too
+      else w.compute(r.value, to);
       return;
     }
     const NodeId n = stored_behind(g(), r.value);
@@ -153,6 +154,17 @@ struct TileDescriber {
     held.layout = LayoutId::kPiece;
     w.copy(n, held, PathId::kLd, 1, work);
     w.convert(g().node(n).first_value, to);
+  }
+  /// Where lines of a tile of a result, or of an operand, are gathered over the finished ring.
+  Place gathered_place(const std::string& name, DType t) const {
+    Place to;
+    to.name = name;
+    to.dtype = t;
+    to.section = ring;
+    to.over = true;
+    to.box = {p.groups(), 8 * p.tail_tiles(), 64};
+    to.swizzle = 128;
+    return to;
   }
   /// A tile of a result, or of an operand, that leaves or comes whole.
   Place held_place(const char* name, size_t i, DType t) const {
@@ -179,7 +191,11 @@ struct TileDescriber {
       to.dtype = dtype_of(n);
       const bool deep = has_axis(p, v, StreamAxis::kDepth);
       if (deep) to.layout = LayoutId::kPiece;
+      const bool gathered = !p.held_tiles && staged_at(p, n) >= 0;
+      if (gathered) to = gathered_place("", to.dtype);
       w.copy(n, to, PathId::kLd, deep ? 1 : 0, work);
+      // beside the sums a thread has no room for all that it will need of rows
+      w.wish(v).late = p.large && !deep && has_axis(p, v, StreamAxis::kRow);
     }
   }
 
@@ -268,7 +284,10 @@ struct TileDescriber {
     for (NodeId n : g().outputs()) {
       const int result = g().form<Output>(n)->result;
       if (!p.held_tiles) {
-        if (staged_at(p, n) >= 0) w.store_by(result, WayId::kLines);
+        if (staged_at(p, n) < 0) continue;
+        Place to = gathered_place(fmt::format("out{}", result), p.results[static_cast<size_t>(result)].dtype);
+        to.columns = staged_by_columns(p, n) != ByColumns::kNo;
+        w.store_by(result, WayId::kLines, to);
         continue;
       }
       Place to = held_place("held_result", next++, p.results[static_cast<size_t>(result)].dtype);

@@ -426,6 +426,8 @@ class Laws {
         uses *= p_.axes[at(a)].extent;
     if (uses <= x.slots) return;
     if (s.ahead == 0 && path_info(s.path).tracked) throw Broken{fmt::format("P5: nobody refills {}", to.name)};
+    if (p_.throughput && x.slots < 2)
+      throw Broken{fmt::format("P5: products of {} run on while those of the next iteration need its slot", to.name)};
     const auto at_loop = std::find(split->over.begin(), split->over.end(), loop);
     for (auto a = at_loop + 1; a != split->over.end(); a++)   // chunks that workers take in turn from slots that all share
       if (x.owners == 1 && (p_.axes[at(*a)].kind == AxisKind::kGroup || p_.axes[at(*a)].kind == AxisKind::kWarp) &&
@@ -447,7 +449,7 @@ class Laws {
       now++;
       const Stage& s = p_.stages[at(id)];
       std::vector<PlaceId> makes = s.through;
-      if (s.kind == Stage::Kind::kCompute) makes.push_back(s.to);
+      if (s.to >= 0) makes.push_back(s.to);
       for (PlaceId x : makes) {
         const auto read = place(x).over ? last.find(place(x).section) : last.end();
         if (read == last.end() || now >= read->second) continue;

@@ -114,12 +114,13 @@ class Reader {
     if (take("panel")) { p_.panel = number(2, 1 << 20); return; }
     if (take("stay")) { p_.stay = number(1, int64_t{1} << 31); return; }
     if (take("cooperative")) { p_.cooperative = true; return; }
+    if (take("throughput")) { p_.throughput = true; return; }
     if (take("beside")) return beside();
     if (take("role")) return role();
     const std::string name = word("a statement");
     unknown("statement", name,
-            {"param", "result", "index", "assume", "split", "reduce", "shared", "per_sm", "panel", "stay", "cooperative", "beside",
-             "role"});
+            {"param", "result", "index", "assume", "split", "reduce", "shared", "per_sm", "panel", "stay", "cooperative", "throughput",
+             "beside", "role"});
   }
   Dims dims(int64_t least) {
     Dims out;

@@ -195,6 +195,7 @@ struct Printer {
     if (p.panel != 1) out += fmt::format("  panel {}\n", p.panel);
     if (p.stay) out += fmt::format("  stay {}\n", p.stay);
     if (p.cooperative) out += "  cooperative\n";
+    if (p.throughput) out += "  throughput\n";
     for (const Beside& x : p.beside) out += beside(x);
     for (const Role& r : p.roles) {
       out += fmt::format("  role {} {} warps{}{} {{\n", r.name, r.warps, r.registers ? fmt::format(" regs {}", r.registers) : "",

@@ -23,6 +23,7 @@ struct Wish {
   Stage stage;
   int role = 0;          ///< -1: that which computes
   bool before = false;   ///< in front of the loop, though it belongs to it
+  bool late = false;     ///< a copy: behind the loop, in front of the stage that reads it
   ValueId instead = -1;  ///< it is where that value is
 };
 
@@ -51,7 +52,8 @@ class Writer {
   void copy(NodeId input, Place place, PathId path, int ahead = 0, int role = 0, bool evict_first = false, bool multicast = false,
             bool before = false);
   void compute(ValueId v, Place place, UnitId unit = UnitId::kNone, bool swap = false, bool before = false);
-  /// A computed value once more, as matrix units take it: their stages read this place, all others the first one.
+  /// A computed value once more, as matrix units take it: their stages read this place, all others the first one. Of several such places,
+  /// or one beside a first one in shared memory, that of the type in which they multiply.
   void convert(ValueId v, Place place);
   bool has(ValueId v) const { return wishes_.count(v) > 0; }
   Wish& wish(ValueId v) { return wishes_.at(v); }
@@ -80,12 +82,15 @@ class Writer {
   PlaceId place_of(ValueId v) const;
   int uses(ValueId v) const;
   StageId stage_of(ValueId v);
-  std::vector<PlaceId> leaves(ValueId v, bool to_units) const;
+  std::vector<PlaceId> leaves(ValueId v, UnitId unit) const;
+  PlaceId operand_of(ValueId product, UnitId unit, ValueId x) const;
+  void add_late_copies(ValueId reader, std::vector<StageId>& to);
   void add_conversion(ValueId v, std::vector<StageId>& to);
   void add_folds(ValueId last, std::vector<StageId>& to);
 
   std::set<std::string> names_;                  ///< of places
-  std::map<ValueId, Wish> wishes_, converted_;
+  std::map<ValueId, Wish> wishes_;
+  std::map<ValueId, std::vector<Wish>> converted_;
   std::vector<ValueId> order_;                   ///< of copies, as they were asked for
   struct Fold { std::vector<ValueId> values; Stage stage; };
   std::vector<Fold> folds_;

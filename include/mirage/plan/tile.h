@@ -1,6 +1,6 @@
 // TilePlan: how a block graph runs that has the structure of plan/stream.h but more rows (design: kernels.md, strategy "tile", rules R19 to
 // R23). One ring of tensor copies per block carries weights and rows to warpgroups (wgmma); the weight, transposed, is the 64-row operand,
-// so that no row is padded beyond a multiple of 16. Made by plan/tile/tile.cc, read by codegen/kernels/tile.cc.
+// so that no row is padded beyond a multiple of 16. Made by plan/tile/tile.cc, described in lib/schedule/describe_tile.cc.
 //
 // A block has 64 to 256 columns and up to 256 rows. The blocks of a cluster divide the reduction (a few large tiles divided so bring fewer
 // bytes to each multiprocessor than many small ones); or, where the tensor cores are the limit, they have neighbouring columns and bring
@@ -102,22 +102,11 @@ TileCandidates tile_candidates(const Graph& body, const std::vector<Access>& ope
 /// columns instead.
 bool tile_rank(const TilePlan&, size_t contraction);
 
-/// Rows first (`turned`): bytes that the copies of a weight bring, of a chunk or, where its lines lie as plain bytes, of the whole
-/// reduction; whether the second factor of a low rank comes by tensor copies, too, their bytes for 64 columns, and all of them.
-int64_t turned_weight_bytes(const TilePlan&, const StreamWeight&);
+/// Rows first (`turned`): whether the second factor of a low rank comes by tensor copies, too.
 bool copied_factor(const TilePlan&, const StreamProduct&);
-int64_t turned_factor_box(const TilePlan&, const StreamProduct&);
-int64_t turned_factor_bytes(const TilePlan&, const StreamProduct&);
-
-/// Whether an operand with rows and columns can be read two neighbouring columns at a time by the tail of a large plan.
-bool reads_lines(const StreamShape&, NodeId input);
-
-/// Whether the tail stores result `r` (of an Output) two neighbouring columns at a time.
-bool stores_lines(const StreamShape&, NodeId output);
 
 /// Where a result (an Output) or an operand of rows and columns that the tail reads (an Input) is gathered in shared memory, over the
-/// finished ring, so that whole lines are stored or read at once; -1: it is stored and read as stores_lines and reads_lines say. Large
-/// plans.
+/// finished ring, so that whole lines are stored or read at once; -1: threads store and read their own elements. Large plans.
 int64_t staged_at(const TilePlan&, NodeId);
 
 /// Whether the lines in which a result is gathered there lie along rows; kUneven: they begin at any element.

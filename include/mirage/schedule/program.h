@@ -186,6 +186,9 @@ struct KernelProgram {
   int64_t panel = 1;                           ///< row blocks that are walked through before the next columns: they share lines of L2
   int64_t stay = 0;                            ///< blocks that are launched, each doing every stay-th block of the grid; 0: all
   bool cooperative = false;                    ///< blocks wait for others outside their cluster
+  /// made for the rate of the units that multiply, not for the time of one tile: products of an iteration run on while the next are issued,
+  /// where its loop computes nothing else; what follows the sums reads its operands as it goes
+  bool throughput = false;
   std::vector<Beside> beside;
   int64_t parts(AxisKind) const;               ///< product of the axes of a kind
   int64_t blocks() const;                      ///< of the grid, those of clusters counted one by one

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "mirage/ir/walk.h"
+#include "mirage/ir/whole.h"
 #include "mirage/support/round.h"
 #include "plan/buffers.h"
 #include "plan/stream/stream_internal.h"
@@ -470,6 +471,13 @@ std::vector<TilePlan> matched_tiles(const Graph& body, const std::vector<Access>
   std::vector<TilePlan> out;
   for (const StreamShape& shape : stream_shapes(body, operands, results, rule, kAnyRows, reason))
     if (std::optional<TilePlan> p = tile_plan(shape, target, reason)) out.push_back(std::move(*p));
+  std::vector<Dims> dims;
+  for (const Access& a : operands) dims.push_back(a.dims);
+  if (out.empty()) return out;
+  if (Whole all = whole(body, dims); !all.reason.empty()) {   // no program says what its kernel would do
+    reason = std::move(all.reason);
+    out.clear();
+  }
   return out;
 }
 
@@ -503,10 +511,6 @@ bool tile_rank(const TilePlan& p, size_t contraction) {
                       [&](const StreamContraction& c) { return c.weight == weight && c.type == ContractType::kTF32; });
 }
 
-bool stores_lines(const StreamShape& s, NodeId output) {
-  return pairs_along_columns(s, s.body.node(output).operands[0], s.results[static_cast<size_t>(s.body.form<Output>(output)->result)]);
-}
-
 int64_t staged_at(const TilePlan& p, NodeId node) {
   if (!p.large) return -1;
   if (p.held_tiles) {   // an operand lies where a result will
@@ -528,10 +532,6 @@ int64_t staged_at(const TilePlan& p, NodeId node) {
 ByColumns staged_by_columns(const TilePlan& p, NodeId output) {
   if (staged_at(p, output) < 0 || whole_lines(p, output) || !lies_along_rows(p, output)) return ByColumns::kNo;
   return whole_columns(p, output) ? ByColumns::kWhole : ByColumns::kUneven;
-}
-
-bool reads_lines(const StreamShape& s, NodeId input) {
-  return pairs_along_columns(s, s.body.node(input).first_value, s.operands[static_cast<size_t>(s.body.form<Input>(input)->param)]);
 }
 
 std::string print(const TilePlan& p) {

@@ -44,21 +44,24 @@ int64_t batch_stride(const TilePlan& p, NodeId input) {
   return 0;
 }
 
-}  // namespace
-
+/// Bytes that the copies of a weight bring, of a chunk or, where its lines lie as plain bytes, of the whole reduction.
 int64_t turned_weight_bytes(const TilePlan& p, const StreamWeight& w) {
   if (w.packed) return p.chunks * kChunk * w.extent * 2;
   // lines of 64 of the reduction, or 64 lines of 64 columns
   return (w.free == StreamAxis::kCol ? p.block_columns() : w.depth_major ? w.padded : 64) * int64_t{128};
 }
+/// Of a second factor.
+int64_t turned_factor_bytes(const TilePlan& p, const StreamProduct& q) {
+  const StreamWeight& w = p.weights[static_cast<size_t>(p.contractions[static_cast<size_t>(q.contraction)].weight)];
+  return w.padded * int64_t{128} * (p.block_columns() / 64);
+}
+
+}  // namespace
+
 bool copied_factor(const TilePlan& p, const StreamProduct& q) {
   return q.col_stride == 1 && q.rank_stride % 8 == 0 && batch_stride(p, q.input) % 8 == 0 &&
          p.operands[static_cast<size_t>(p.body.form<Input>(q.input)->param)].offset % 8 == 0;
 }
-int64_t turned_factor_box(const TilePlan& p, const StreamProduct& q) {
-  return p.weights[static_cast<size_t>(p.contractions[static_cast<size_t>(q.contraction)].weight)].padded * int64_t{128};
-}
-int64_t turned_factor_bytes(const TilePlan& p, const StreamProduct& q) { return turned_factor_box(p, q) * (p.block_columns() / 64); }
 
 bool divide_turned(TilePlan& p, const TileChoice& choice, const Target& target, std::string& reason) {
   const auto refuse = [&](const char* why) { reason = why; return false; };

@@ -66,7 +66,10 @@ Offsets offsets_of(const TilePlan& p) {
     if (p.held_tiles) out[fmt::format("held_result{}", p.body.form<Output>(n)->result)] = staged_at(p, n);
   int next = 0;
   for (NodeId n : p.body.inputs())
-    if (p.held_tiles && staged_at(p, n) >= 0) out[fmt::format("tail{}", next++)] = staged_at(p, n);
+    if (staged_at(p, n) >= 0)
+      out[p.held_tiles ? fmt::format("tail{}", next++) : fmt::format("x{}", p.body.form<Input>(n)->param)] = staged_at(p, n);
+  for (NodeId n : p.body.outputs())
+    if (!p.held_tiles && staged_at(p, n) >= 0) out[fmt::format("out{}", p.body.form<Output>(n)->result)] = staged_at(p, n);
   if (p.turned) out["factors"] = p.ranks_at;
   else
     out.insert({{"computed", p.computed_at},
@@ -337,4 +340,42 @@ TEST_CASE("plans of many kernels are programs", "[schedule]") {
   CHECK(counts.described["attend"] >= 250);
   CHECK(counts.proved.size() >= 140);
   CHECK(counts.compared >= 1);
+}
+
+TEST_CASE("rows that are multiplied in two types have a place for each", "[schedule]") {
+  Plan plan;
+  plan.buffers.resize(16);
+  const auto stored = [](int buffer, DType t, const Dims& dims) { return Access{buffer, 0, dims, row_major_strides(dims), t}; };
+  for (const std::string small : {"%x", "(silu %x)"}) {
+    const auto g = parse_graph(fmt::format(
+        "block grid(8,1,1) loop(16) {{\n%x = input 0 loop(1) : bf16[64,32]  %w = input 1 grid(1,-,-) loop(0) : bf16[32,32]\n"
+        "%u = input 2 grid(1,-,-) loop(0) : f16[32,32]\n"
+        "%o = add (accum.sum (matmul {0} %w)) (accum.sum (matmul {0} %u))\noutput 0 %o grid(1,-,-) : bf16\n}}\n",
+        small));
+    REQUIRE(g);
+    const std::vector<Access> operands = {stored(0, DType::kBF16, {64, 512}), stored(1, DType::kBF16, {512, 256}),
+                                          stored(2, DType::kF16, {512, 256})};
+    const TileCandidates all = tile_candidates(*g, operands, {stored(3, DType::kBF16, {64, 256})}, target(), {DType::kBF16, false});
+    INFO(small << ": " << all.reason);
+    REQUIRE(!all.plans.empty());
+    KernelPlan k;
+    k.name = "k";
+    k.body = std::make_shared<const TilePlan>(all.plans.front());
+    const schedule::Described d = schedule::describe(k, target());
+    INFO(d.reason);
+    REQUIRE(d.program);
+    std::map<std::string, DType> read;   // what the units take beside each weight
+    for (const schedule::Stage& s : d.program->stages)
+      if (s.unit == schedule::UnitId::kWgmma || s.unit == schedule::UnitId::kWgmmaTf32)
+        for (schedule::PlaceId x : s.reads)
+          if (const schedule::Place& y = d.program->places[static_cast<size_t>(x)]; y.name.starts_with("rows"))
+            read[unit_info(s.unit).name] = y.dtype;
+    CHECK(read == std::map<std::string, DType>{{"wgmma", DType::kBF16}, {"wgmma_tf32", DType::kF32}});
+    for (const schedule::Item& i : d.program->roles[1].items)   // that brings rows, and converts none
+      for (schedule::StageId s : i.body) CHECK(d.program->stages[static_cast<size_t>(s)].kind == schedule::Stage::Kind::kCopy);
+    const auto again = schedule::parse_schedule(print(*d.program));
+    REQUIRE(again);
+    CHECK(print(*again) == print(*d.program));
+    CHECK((emit_kernel(k, plan, target()).source.find("put_piece_tf32") != std::string::npos));
+  }
 }

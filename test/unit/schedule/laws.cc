@@ -265,6 +265,39 @@ TEST_CASE("blocks that stay do tile after tile", "[schedule]") {
   }
 }
 
+TEST_CASE("products that run on, and what is gathered over a finished ring", "[schedule]") {
+  const std::string rate = changed(kStaying, "  stay 132\n", "  stay 132\n  throughput\n");
+  const auto p = parse_schedule(rate);
+  REQUIRE(p);
+  CHECK(p->throughput);
+  CHECK(print(*p) == rate);
+  CHECK(law(rate) == "");
+  const auto one = [](const std::string& text) {   // slot, which the same products are read from and the next ones are brought to
+    return changed(changed(changed(text, "slots 4", "slots 1"), "2x64x64 swizzle 128 tma ahead 4", "2x64x64 swizzle 128 tma ahead 1"),
+                   "1x64x64 swizzle 128 tma ahead 4", "1x64x64 swizzle 128 tma ahead 1");
+  };
+  CHECK(law(one(kStaying)) == "");
+  CHECK(law(one(rate)) == "P5: products of w run on while those of the next iteration need its slot");
+
+  const std::string brought = "    r = param 2 [m,n] : bf16 held 2x64x64 swizzle 128 apart 2 tma\n",
+                    loop = "    for i {\n      v += x @ w : f32 wgmma_acc 64x64 wgmma swap\n    }\n",
+                    copy = "    r = param 2 [m,n] : bf16 over ring 2x64x64 swizzle 128 ld\n";
+  const std::string lines =
+      changed(changed(changed(changed(rate, "  stay 132\n", ""), brought, ""), "  shared held align 1024\n", ""),
+              "by tma evict_first through out : bf16 over held", "by lines through out : bf16 over ring");
+  const std::string late = changed(lines, loop, loop + copy);
+  CHECK(law(late) == "");
+  const auto q = parse_schedule(late);
+  REQUIRE(q);
+  CHECK(print(*q) == late);
+  const Derived d = derive(*q);
+  std::vector<int64_t> over;
+  for (size_t i = 0; i < q->places.size(); i++) if (q->places[i].over) over.push_back(d.place_at[i]);
+  CHECK(over == std::vector<int64_t>{0, 16384});   // one behind the other
+  CHECK(d.section_at[1] == 4 * 24576);             // in no memory of their own
+  CHECK(law(changed(lines, loop, copy + loop)) == "P6: r lies over ring, which is still read");
+}
+
 TEST_CASE("iterations have a tile of one index or of the one behind it", "[schedule]") {
   const auto p = parse_schedule(kParts);
   REQUIRE(p);
