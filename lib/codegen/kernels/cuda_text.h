@@ -9,6 +9,7 @@
 
 #include "mirage/ir/op.h"
 #include "mirage/plan/plan.h"
+#include "mirage/schedule/program.h"
 
 namespace mirage {
 
@@ -79,5 +80,6 @@ inline const char* result_type(const Access& a) { return a.tf32 ? "mo::tf32" : s
 inline const char* cuda_type(DType t) { return storage_type(t) + 4; }
 /// The same of what is written to a result: a buffer whose readers want TF32 is rounded on the way.
 inline const char* cuda_type(const Access& a) { return a.tf32 ? "tf32" : cuda_type(a.dtype); }
+inline const char* cuda_type(const schedule::Param& a) { return a.tf32 ? "tf32" : cuda_type(a.dtype); }
 
 }  // namespace mirage
