@@ -149,10 +149,16 @@ void Writer::compute(ValueId v, Place place, UnitId unit, bool swap, bool before
   wishes_[v] = {std::move(place), std::move(s), -1, before};
 }
 
-void Writer::convert(ValueId v, Place place) {
+void Writer::convert(ValueId v, Place place, std::vector<ValueId> products) {
   place.value = v;
   place.name = unique(place.name);
-  converted_[v] = {std::move(place), {}, 0, false};
+  converted_.push_back({v, std::move(products), {std::move(place), {}, 0, false}});
+}
+
+const Wish* Writer::conversion(ValueId v, ValueId product) const {
+  for (const Conversion& c : converted_)
+    if (c.of == v && (c.products.empty() || std::find(c.products.begin(), c.products.end(), product) != c.products.end())) return &c.wish;
+  return nullptr;
 }
 
 PlaceId Writer::spare_place(Place place) {
@@ -161,14 +167,15 @@ PlaceId Writer::spare_place(Place place) {
   return static_cast<PlaceId>(p.places.size()) - 1;
 }
 
-void Writer::fold(std::vector<ValueId> values, std::vector<AxisId> over, WayId way, std::vector<PlaceId> through) {
+void Writer::fold(std::vector<ValueId> values, std::vector<AxisId> over, WayId way, std::vector<PlaceId> through, ValueId behind) {
   Stage s;
   s.kind = Stage::Kind::kFold;
   s.over = std::move(over);
   s.way = way;
   s.through = std::move(through);
   for (PlaceId x : s.through) p.places[at(x)].value = values.back();
-  folds_.push_back({std::move(values), std::move(s)});
+  behind = std::max(behind, *std::max_element(values.begin(), values.end()));
+  folds_.push_back({std::move(values), std::move(s), behind});
 }
 
 void Writer::store_by(int result, WayId way, std::optional<Place> through, bool evict_first) {
@@ -223,7 +230,8 @@ std::vector<PlaceId> Writer::leaves(ValueId v, bool to_units) const {
   for (ValueId o : p.body.def(v).operands)
     find_below(p.body, o, [&](ValueId x) {
       if (!has(x)) return Look::kInto;
-      const PlaceId id = to_units && converted_.count(x) ? converted_.at(x).stage.to : place_of(x);
+      const Wish* made = to_units ? conversion(x, v) : nullptr;
+      const PlaceId id = made ? made->stage.to : place_of(x);
       if (std::find(out.begin(), out.end(), id) == out.end()) out.push_back(id);
       return Look::kPast;
     });
@@ -264,7 +272,7 @@ StageId Writer::stage_of(ValueId v) {
 
 void Writer::add_folds(ValueId last, std::vector<StageId>& to) {
   for (Fold& f : folds_) {
-    if (*std::max_element(f.values.begin(), f.values.end()) != last) continue;
+    if (f.behind != last) continue;
     for (ValueId v : f.values) f.stage.reads.push_back(place_of(v));
     to.push_back(static_cast<StageId>(p.stages.size()));
     p.stages.push_back(f.stage);
@@ -272,14 +280,15 @@ void Writer::add_folds(ValueId last, std::vector<StageId>& to) {
 }
 
 void Writer::add_conversion(ValueId v, std::vector<StageId>& to) {
-  const auto it = converted_.find(v);
-  if (it == converted_.end()) return;
-  Stage& s = it->second.stage;
-  s.reads = {place_of(v)};
-  s.to = static_cast<PlaceId>(p.places.size());
-  p.places.push_back(it->second.place);
-  to.push_back(static_cast<StageId>(p.stages.size()));
-  p.stages.push_back(s);
+  for (Conversion& c : converted_) {
+    if (c.of != v) continue;
+    Stage& s = c.wish.stage;
+    s.reads = {place_of(v)};
+    s.to = static_cast<PlaceId>(p.places.size());
+    p.places.push_back(c.wish.place);
+    to.push_back(static_cast<StageId>(p.stages.size()));
+    p.stages.push_back(s);
+  }
 }
 
 KernelProgram Writer::finish(const std::vector<AxisId>& loops, int work) {

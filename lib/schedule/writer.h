@@ -51,13 +51,14 @@ class Writer {
   void copy(NodeId input, Place place, PathId path, int ahead = 0, int role = 0, bool evict_first = false, bool multicast = false,
             bool before = false);
   void compute(ValueId v, Place place, UnitId unit = UnitId::kNone, bool swap = false, bool before = false);
-  /// A computed value once more, as matrix units take it: their stages read this place, all others the first one.
-  void convert(ValueId v, Place place);
+  /// A value once more, as matrix units take it: their stages read this place, all others the first one. products: those that make these
+  /// values; empty: all.
+  void convert(ValueId v, Place place, std::vector<ValueId> products = {});
   bool has(ValueId v) const { return wishes_.count(v) > 0; }
   Wish& wish(ValueId v) { return wishes_.at(v); }
   PlaceId spare_place(Place place);              ///< one that no stage defines: folds go through it
   void fold(std::vector<ValueId> values, std::vector<AxisId> over, WayId way,
-            std::vector<PlaceId> through);  ///< as soon as the last of them is there, behind the loop
+            std::vector<PlaceId> through, ValueId behind = -1);  ///< as soon as the last of them, and `behind`, is there, behind the loop
   void fold_in_loop(ValueId v, std::vector<AxisId> over, WayId way, std::vector<PlaceId> through) {
     in_loop_.insert(v);
     fold({v}, std::move(over), way, std::move(through));
@@ -81,13 +82,16 @@ class Writer {
   int uses(ValueId v) const;
   StageId stage_of(ValueId v);
   std::vector<PlaceId> leaves(ValueId v, bool to_units) const;
+  const Wish* conversion(ValueId v, ValueId product) const;   ///< null: the product takes v as it is
   void add_conversion(ValueId v, std::vector<StageId>& to);
   void add_folds(ValueId last, std::vector<StageId>& to);
 
   std::set<std::string> names_;                  ///< of places
-  std::map<ValueId, Wish> wishes_, converted_;
+  std::map<ValueId, Wish> wishes_;
+  struct Conversion { ValueId of = -1; std::vector<ValueId> products; Wish wish; };
+  std::vector<Conversion> converted_;
   std::vector<ValueId> order_;                   ///< of copies, as they were asked for
-  struct Fold { std::vector<ValueId> values; Stage stage; };
+  struct Fold { std::vector<ValueId> values; Stage stage; ValueId behind; };
   std::vector<Fold> folds_;
   std::set<ValueId> in_loop_;                    ///< folded there
   std::map<int, Stage> stores_;
