@@ -187,11 +187,11 @@ struct StreamDescriber {
       w.compute(v, whole);
       if (c.type == ContractType::kTF32) return;
     }
-    std::vector<ValueId> products;
-    for (const StreamContraction& x : p.contractions) if (takes_alike(x, c)) products.push_back(x.sum);
-    if (products[0] != c.sum) return;   // it is there already
+    const auto first =
+        std::find_if(p.contractions.begin(), p.contractions.end(), [&](const StreamContraction& x) { return takes_alike(x, c); });
+    if (&*first != &c) return;   // it is there already
     to.name = "rows";
-    w.convert(v, to, products);
+    w.convert(v, to);
   }
   Place sum_place(const StreamWeight& x) const {
     Place to;

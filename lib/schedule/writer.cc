@@ -149,16 +149,10 @@ void Writer::compute(ValueId v, Place place, UnitId unit, bool swap, bool before
   wishes_[v] = {std::move(place), std::move(s), -1, before};
 }
 
-void Writer::convert(ValueId v, Place place, std::vector<ValueId> products) {
+void Writer::convert(ValueId v, Place place) {
   place.value = v;
   place.name = unique(place.name);
-  converted_.push_back({v, std::move(products), {std::move(place), {}, 0, false}});
-}
-
-const Wish* Writer::conversion(ValueId v, ValueId product) const {
-  for (const Conversion& c : converted_)
-    if (c.of == v && (c.products.empty() || std::find(c.products.begin(), c.products.end(), product) != c.products.end())) return &c.wish;
-  return nullptr;
+  converted_[v].push_back({std::move(place), {}, 0, false});
 }
 
 PlaceId Writer::spare_place(Place place) {
@@ -225,13 +219,26 @@ PlaceId Writer::place_of(ValueId v) const {
   return id;
 }
 
-std::vector<PlaceId> Writer::leaves(ValueId v, bool to_units) const {
+/// Where the product's unit finds x.
+PlaceId Writer::operand_of(ValueId product, UnitId unit, ValueId x) const {
+  const auto it = converted_.find(x);
+  if (unit == UnitId::kNone || it == converted_.end()) return place_of(x);
+  DType type = DType::kF32;   // of a TF32 unit; others take that of what is stored
+  if (unit != UnitId::kSyncTf32 && unit != UnitId::kWgmmaTf32)
+    find_below(p.body, product, [&](ValueId y) {
+      if (p.body.def_form<Input>(y) && y != x && is16(wishes_.at(y).place.dtype)) type = wishes_.at(y).place.dtype;
+      return y == x || (has(y) && y != product) ? Look::kPast : Look::kInto;
+    });
+  for (const Wish& w : it->second) if (w.place.dtype == type) return w.stage.to;
+  return wishes_.at(x).place.dtype == type ? place_of(x) : it->second.front().stage.to;
+}
+
+std::vector<PlaceId> Writer::leaves(ValueId v, UnitId unit) const {
   std::vector<PlaceId> out;
   for (ValueId o : p.body.def(v).operands)
     find_below(p.body, o, [&](ValueId x) {
       if (!has(x)) return Look::kInto;
-      const Wish* made = to_units ? conversion(x, v) : nullptr;
-      const PlaceId id = made ? made->stage.to : place_of(x);
+      const PlaceId id = operand_of(v, unit, x);
       if (std::find(out.begin(), out.end(), id) == out.end()) out.push_back(id);
       return Look::kPast;
     });
@@ -262,7 +269,7 @@ void Writer::drop_joined_indices() {
 
 StageId Writer::stage_of(ValueId v) {
   Wish& w = wishes_.at(v);
-  if (w.stage.kind == Stage::Kind::kCompute) w.stage.reads = leaves(v, w.stage.unit != UnitId::kNone);
+  if (w.stage.kind == Stage::Kind::kCompute) w.stage.reads = leaves(v, w.stage.unit);
   if (w.instead >= 0) w.place.instead = place_of(w.instead);
   w.stage.to = static_cast<PlaceId>(p.places.size());
   p.places.push_back(w.place);
@@ -280,15 +287,28 @@ void Writer::add_folds(ValueId last, std::vector<StageId>& to) {
 }
 
 void Writer::add_conversion(ValueId v, std::vector<StageId>& to) {
-  for (Conversion& c : converted_) {
-    if (c.of != v) continue;
-    Stage& s = c.wish.stage;
-    s.reads = {place_of(v)};
-    s.to = static_cast<PlaceId>(p.places.size());
-    p.places.push_back(c.wish.place);
+  const auto it = converted_.find(v);
+  if (it == converted_.end()) return;
+  const Place& own = wishes_.at(v).place;   // rounded, it is made once more instead
+  const bool is_rounded = is16(own.dtype) && !p.body.def_form<Input>(v);
+  for (Wish& w : it->second) {
+    w.stage.reads = is_rounded ? leaves(v, UnitId::kNone) : std::vector<PlaceId>{place_of(v)};
+    w.stage.to = static_cast<PlaceId>(p.places.size());
+    p.places.push_back(w.place);
     to.push_back(static_cast<StageId>(p.stages.size()));
-    p.stages.push_back(s);
+    p.stages.push_back(w.stage);
   }
+}
+
+/// Copies that this is the first to read.
+void Writer::add_late_copies(ValueId reader, std::vector<StageId>& to) {
+  find_below(p.body, reader, [&](ValueId x) {
+    if (x == reader && !p.body.def_form<Input>(x)) return Look::kInto;
+    if (!has(x)) return Look::kInto;
+    const Wish& w = wishes_.at(x);
+    if (w.late && w.stage.to < 0) to.push_back(stage_of(x));
+    return Look::kPast;
+  });
 }
 
 KernelProgram Writer::finish(const std::vector<AxisId>& loops, int work) {
@@ -297,9 +317,10 @@ KernelProgram Writer::finish(const std::vector<AxisId>& loops, int work) {
   std::vector<std::vector<StageId>> before(p.roles.size()), inside(p.roles.size()), after(p.roles.size());
   for (ValueId v : order_) {
     const Wish w = wishes_.at(v);
-    auto& to = (phase_[at(v)] == Phase::kLoop && !w.before ? inside : before)[at(w.role)];
-    to.push_back(stage_of(v));
-    add_conversion(v, to);
+    if (w.late) continue;
+    auto& to = phase_[at(v)] == Phase::kLoop && !w.before ? inside : before;
+    to[at(w.role)].push_back(stage_of(v));
+    add_conversion(v, to[at(work)]);
   }
   for (const bool first : {true, false})   // what is behind the loop comes behind all that is in it
     for (NodeId n = 0; n < p.body.num_nodes(); n++) {
@@ -309,6 +330,7 @@ KernelProgram Writer::finish(const std::vector<AxisId>& loops, int work) {
       if (is_after == first) continue;
       auto& to = is_after ? after : is_loop && !wishes_.at(v).before ? inside : before;
       const auto role = at(wishes_.at(v).role < 0 ? work : wishes_.at(v).role);
+      if (is_after) add_late_copies(v, to[role]);
       to[role].push_back(stage_of(v));
       add_folds(v, (is_loop && !in_loop_.count(v) ? after : to)[at(work)]);
       add_conversion(v, p.body.form<Accum>(n) ? after[at(work)] : to[role]);
@@ -320,6 +342,7 @@ KernelProgram Writer::finish(const std::vector<AxisId>& loops, int work) {
     if (const auto by = stores_.find(result); by != stores_.end()) s = by->second;
     s.kind = Stage::Kind::kStore;
     s.result = result;
+    add_late_copies(p.body.node(n).operands[0], after[at(work)]);
     s.reads = {place_of(p.body.node(n).operands[0])};
     for (PlaceId x : s.through) p.places[at(x)].value = p.body.node(n).operands[0];
     after[at(work)].push_back(static_cast<StageId>(p.stages.size()));

@@ -23,6 +23,7 @@ struct Wish {
   Stage stage;
   int role = 0;          ///< -1: that which computes
   bool before = false;   ///< in front of the loop, though it belongs to it
+  bool late = false;     ///< a copy: behind the loop, in front of the stage that reads it
   ValueId instead = -1;  ///< it is where that value is
 };
 
@@ -51,9 +52,9 @@ class Writer {
   void copy(NodeId input, Place place, PathId path, int ahead = 0, int role = 0, bool evict_first = false, bool multicast = false,
             bool before = false);
   void compute(ValueId v, Place place, UnitId unit = UnitId::kNone, bool swap = false, bool before = false);
-  /// A value once more, as matrix units take it: their stages read this place, all others the first one. products: those that make these
-  /// values; empty: all.
-  void convert(ValueId v, Place place, std::vector<ValueId> products = {});
+  /// A value once more, as matrix units take it: their stages read this place, all others the first one. Of several such places, the first
+  /// one among them, that of the type in which they multiply.
+  void convert(ValueId v, Place place);
   bool has(ValueId v) const { return wishes_.count(v) > 0; }
   Wish& wish(ValueId v) { return wishes_.at(v); }
   PlaceId spare_place(Place place);              ///< one that no stage defines: folds go through it
@@ -81,15 +82,15 @@ class Writer {
   PlaceId place_of(ValueId v) const;
   int uses(ValueId v) const;
   StageId stage_of(ValueId v);
-  std::vector<PlaceId> leaves(ValueId v, bool to_units) const;
-  const Wish* conversion(ValueId v, ValueId product) const;   ///< null: the product takes v as it is
+  std::vector<PlaceId> leaves(ValueId v, UnitId unit) const;
+  PlaceId operand_of(ValueId product, UnitId unit, ValueId x) const;
+  void add_late_copies(ValueId reader, std::vector<StageId>& to);
   void add_conversion(ValueId v, std::vector<StageId>& to);
   void add_folds(ValueId last, std::vector<StageId>& to);
 
   std::set<std::string> names_;                  ///< of places
   std::map<ValueId, Wish> wishes_;
-  struct Conversion { ValueId of = -1; std::vector<ValueId> products; Wish wish; };
-  std::vector<Conversion> converted_;
+  std::map<ValueId, std::vector<Wish>> converted_;
   std::vector<ValueId> order_;                   ///< of copies, as they were asked for
   struct Fold { std::vector<ValueId> values; Stage stage; ValueId behind; };
   std::vector<Fold> folds_;
