@@ -201,6 +201,7 @@ struct Deriver {
       over += y.bytes();
     }
     d.slot_bytes[s] = slot;
+    if (x.owners > 1) over = x.owners * round_up(ceil_div(over, int64_t{x.owners}), x.align);   // each begins where the section may
     return std::max(x.owners * x.slots * slot, over) + x.spare;
   }
 
@@ -440,10 +441,20 @@ struct Deriver {
     }
     return n;
   }
+  /// Whether the blocks of a cluster have parts of sums, and then a share of the results each.
+  bool meets_in_cluster() const {
+    return std::any_of(p.stages.begin(), p.stages.end(), [&](const Stage& s) {
+      return s.kind == Stage::Kind::kFold && std::any_of(s.over.begin(), s.over.end(), [&](AxisId a) {
+               return a >= 0 && p.axes[at(a)].kind == AxisKind::kCluster;
+             });
+    });
+  }
   int64_t registers_of(const Place& x, int warps) const {
     if (x.section >= 0 || x.in_slots || x.instead >= 0) return 0;
     if (!x.box.empty()) return ceil_div(x.bytes(), x.layout == LayoutId::kWgmmaAcc ? 512 : 128);
-    return ceil_div(block_elements(x.value) * dtype_bytes(x.dtype), 128 * std::max<int64_t>(warps, 1));
+    if (x.layout == LayoutId::kVec) return 2 * dtype_bytes(x.dtype);   // eight neighbours, whatever the row has
+    const int64_t blocks = x.layout == LayoutId::kItems && meets_in_cluster() ? p.parts(AxisKind::kCluster) : 1;   // a share each
+    return ceil_div(block_elements(x.value) * dtype_bytes(x.dtype), 128 * std::max<int64_t>(warps, 1) * blocks);
   }
   /// Of what mma.sync takes from shared memory: the compiler reads one operand of a whole tile before it multiplies.
   int fragments(const Stage& s, int warps) const {
@@ -462,9 +473,11 @@ struct Deriver {
   std::pair<int, int> live_registers(const Role& r) const {   // of places; and what units read
     std::vector<std::pair<StageId, int>> order;   // stage, the loop that it is in; -1: none
     std::vector<std::pair<int, int>> loops;       // first and last position
+    std::vector<int64_t> iterations;
     for (const Item& i : r.items) {
       if (i.stage >= 0) { order.emplace_back(i.stage, -1); continue; }
       loops.emplace_back(order.size(), order.size() + i.body.size() - 1);
+      iterations.push_back(p.rounds() * p.axes[at(i.loop)].extent);
       for (StageId s : i.body) order.emplace_back(s, static_cast<int>(loops.size()) - 1);
     }
     std::vector<int> load(order.size() + 1, 0), read(order.size() + 1, 0);
@@ -473,8 +486,10 @@ struct Deriver {
       if (s.to < 0) continue;
       auto first = static_cast<int>(k), last = first;
       for (size_t j = 0; j < order.size(); j++) {
-        const auto& reads = p.stages[at(order[j].first)].reads;
-        if (std::find(reads.begin(), reads.end(), s.to) != reads.end()) last = std::max(last, static_cast<int>(j));
+        const Stage& reader = p.stages[at(order[j].first)];
+        if (std::find(reader.reads.begin(), reader.reads.end(), s.to) == reader.reads.end()) continue;
+        last = std::max(last, static_cast<int>(j));
+        if (reader.kind == Stage::Kind::kFold && d.home[at(s.to)] >= 0) break;   // from there on it is read from shared memory
       }
       const int loop = order[k].second, reader = order[at(last)].second;
       if (reader >= 0 && reader != loop) last = loops[at(reader)].second;
@@ -484,7 +499,8 @@ struct Deriver {
         first = loops[at(loop)].first;
         last = std::max(last, loops[at(loop)].second);
       }
-      const int64_t copies = s.kind == Stage::Kind::kCopy ? std::min(1 + s.ahead, 1 << 12) : 1;
+      int64_t copies = s.kind == Stage::Kind::kCopy ? std::min(1 + s.ahead, 1 << 12) : 1;
+      if (loop >= 0) copies = std::min(copies, iterations[at(loop)]);   // nothing is asked for behind the last one
       const int64_t each = std::min<int64_t>(registers_of(p.places[at(s.to)], r.warps), 1 << 12) * copies;
       for (int j = first; j <= last; j++) load[at(j)] += static_cast<int>(std::min<int64_t>(each, 1 << 16));
       read[k] = fragments(s, r.warps);

@@ -124,32 +124,74 @@ struct StreamDescriber {
     to.dtype = dtype_of(n);
     if (has_axis(p, v, StreamAxis::kWhole)) {
       to.layout = LayoutId::kVec;
+      if (p.hold_early) to.box = {has_axis(p, v, StreamAxis::kRow) ? ceil_div(rows(), int64_t{p.warps}) : 1, whole_extent(v)};
       w.copy(n, to, PathId::kLd);
     } else if (has_axis(p, v, StreamAxis::kDepth) || has_axis(p, v, StreamAxis::kSecond)) {
       to.layout = p.prepared ? LayoutId::kVec : LayoutId::kOct;
-      if (!p.prepared) to.box = {has_axis(p, v, StreamAxis::kRow) ? rows() : 1, p.chunk};
+      const bool is_row = has_axis(p, v, StreamAxis::kRow);
+      if (!p.prepared) to.box = {is_row ? rows() : 1, p.chunk};
+      else if (!is_row) to.box = {1, p.depth / p.cluster};   // held until the rows are made
       w.copy(n, to, PathId::kLd, p.registers || p.prepared ? 0 : 1, 0, false, false, p.prepared);
     } else {
       w.copy(n, to, PathId::kLd, has_axis(p, v, StreamAxis::kGroup) ? 1 : 0);
     }
   }
 
+  int64_t whole_extent(ValueId v) const {   // of what is reduced before the loop
+    for (int dim = 0; dim < g().dims(v).rank(); dim++)
+      if (p.axes[static_cast<size_t>(v)][static_cast<size_t>(dim)] == StreamAxis::kWhole)
+        return w.p.indices[static_cast<size_t>(w.index_at(v, dim))].extent;
+    return 1;
+  }
+
   // ---- sums
-  void operand(const StreamContraction& c) {
-    if (g().def_form<Input>(c.small) || stored_behind(g(), c.small) >= 0) return;
+  /// Rows as a product's unit takes them: 32 elements of the reduction at a time, a whole chunk where they get a power of two.
+  Place operand_place(const StreamContraction& c) const {
     Place to;
-    const DType weight = dtype_of(p.weights[static_cast<size_t>(c.weight)].input);
-    to.dtype = c.type == ContractType::kTF32 ? DType::kF32 : weight;
+    to.dtype = c.type == ContractType::kTF32 ? DType::kF32 : dtype_of(p.weights[static_cast<size_t>(c.weight)].input);
     to.scaled = c.scaled;
     to.layout = LayoutId::kOct;
-    if (p.prepared) {
-      to.section = prepared;
-      to.box = {rows(), p.depth / p.cluster};
-      to.pitch = p.prepared_pitch;
+    to.box = {rows(), c.scaled ? p.chunk : 32};
+    if (!p.prepared) return to;
+    to.section = prepared;
+    to.box = {rows(), p.depth / p.cluster};
+    to.pitch = p.prepared_pitch;
+    return to;
+  }
+  static bool takes_alike(const StreamContraction& x, const StreamContraction& y) {
+    return x.small == y.small && x.type == y.type && x.scaled == y.scaled;
+  }
+  /// Whether something else is made of a product's rows than products of the same kind.
+  bool is_read_elsewhere(const StreamContraction& c) const {
+    for (const StreamContraction& x : p.contractions)
+      if (!takes_alike(x, c) && depends_on(g(), x.small, c.small)) return true;
+    return std::any_of(p.statistics.begin(), p.statistics.end(),
+                       [&](const StreamStatistic& x) { return depends_on(g(), x.of, c.small); });
+  }
+  void operand(const StreamContraction& c) {
+    Place to = operand_place(c);
+    const NodeId stored = stored_behind(g(), c.small);
+    ValueId v = c.small;
+    if (stored >= 0) {
+      v = g().node(stored).first_value;
+      if (!p.prepared && (c.type == ContractType::kTF32 || dtype_of(stored) == to.dtype)) return;
+      small_input(stored, v);
+    } else if (p.prepared || !is_read_elsewhere(c)) {
+      w.compute(v, to, UnitId::kNone, false, p.prepared);
+      return;
     } else {
-      to.box = {rows(), p.chunk};
+      Place whole = to;   // before it is rounded: eight rows at a time
+      whole.dtype = DType::kF32;
+      whole.scaled = false;
+      if (!c.scaled) whole.box[0] = 8;
+      w.compute(v, whole);
+      if (c.type == ContractType::kTF32) return;
     }
-    w.compute(c.small, to, UnitId::kNone, false, p.prepared);
+    const auto first =
+        std::find_if(p.contractions.begin(), p.contractions.end(), [&](const StreamContraction& x) { return takes_alike(x, c); });
+    if (&*first != &c) return;   // it is there already
+    to.name = "rows";
+    w.convert(v, to);
   }
   Place sum_place(const StreamWeight& x) const {
     Place to;
@@ -186,7 +228,10 @@ struct StreamDescriber {
       Place to;
       to.layout = LayoutId::kSyncAcc;
       to.box = {rows(), p.columns};
-      w.compute(s.value, to, s.products.empty() ? UnitId::kNone : UnitId::kSyncTf32, !s.products.empty());
+      const bool multiplies = std::any_of(s.products.begin(), s.products.end(), [&](const auto& term) {
+        return !w.has(p.products[static_cast<size_t>(term.first)].value);
+      });
+      w.compute(s.value, to, multiplies ? UnitId::kSyncTf32 : UnitId::kNone, multiplies);
     }
   }
 
@@ -195,6 +240,8 @@ struct StreamDescriber {
     std::vector<AxisId> over{warps};
     if (cluster >= 0) over.insert(over.begin(), cluster);
     const WayId way = p.cluster > 1 ? WayId::kStAsync : WayId::kShared;
+    ValueId last = -1;   // matrices are added up before any of them is folded
+    for (const StreamSum& s : p.sums) last = std::max(last, s.value);
     for (size_t i = 0; i < p.sums.size(); i++) {
       Place items;
       items.name = fmt::format("items{}", i);
@@ -209,7 +256,7 @@ struct StreamDescriber {
         items.box = {rows(), p.columns};
         through.push_back(w.spare_place(items));
       }
-      w.fold({p.sums[i].value}, over, way, through);
+      w.fold({p.sums[i].value}, over, way, through, last);
     }
     std::vector<AxisId> lanes = over;
     lanes.insert(lanes.begin(), kLanes);

@@ -161,14 +161,15 @@ PlaceId Writer::spare_place(Place place) {
   return static_cast<PlaceId>(p.places.size()) - 1;
 }
 
-void Writer::fold(std::vector<ValueId> values, std::vector<AxisId> over, WayId way, std::vector<PlaceId> through) {
+void Writer::fold(std::vector<ValueId> values, std::vector<AxisId> over, WayId way, std::vector<PlaceId> through, ValueId behind) {
   Stage s;
   s.kind = Stage::Kind::kFold;
   s.over = std::move(over);
   s.way = way;
   s.through = std::move(through);
   for (PlaceId x : s.through) p.places[at(x)].value = values.back();
-  folds_.push_back({std::move(values), std::move(s)});
+  behind = std::max(behind, *std::max_element(values.begin(), values.end()));
+  folds_.push_back({std::move(values), std::move(s), behind});
 }
 
 void Writer::store_by(int result, WayId way, std::optional<Place> through, bool evict_first) {
@@ -230,7 +231,9 @@ PlaceId Writer::operand_of(ValueId product, UnitId unit, ValueId x) const {
     });
   for (const Wish& w : it->second) if (w.place.dtype == type) return w.stage.to;
   const Place& own = wishes_.at(x).place;
-  return own.section >= 0 && own.dtype == type ? place_of(x) : it->second.front().stage.to;
+  const bool by_group = unit == UnitId::kWgmma || unit == UnitId::kWgmmaTf32,   // what converts for it lies in shared memory
+             is_there = own.dtype == type && (own.section >= 0 || !by_group);
+  return is_there ? place_of(x) : it->second.front().stage.to;
 }
 
 std::vector<PlaceId> Writer::leaves(ValueId v, UnitId unit) const {
@@ -279,7 +282,7 @@ StageId Writer::stage_of(ValueId v) {
 
 void Writer::add_folds(ValueId last, std::vector<StageId>& to) {
   for (Fold& f : folds_) {
-    if (*std::max_element(f.values.begin(), f.values.end()) != last) continue;
+    if (f.behind != last) continue;
     for (ValueId v : f.values) f.stage.reads.push_back(place_of(v));
     to.push_back(static_cast<StageId>(p.stages.size()));
     p.stages.push_back(f.stage);

@@ -59,7 +59,7 @@ class Writer {
   Wish& wish(ValueId v) { return wishes_.at(v); }
   PlaceId spare_place(Place place);              ///< one that no stage defines: folds go through it
   void fold(std::vector<ValueId> values, std::vector<AxisId> over, WayId way,
-            std::vector<PlaceId> through);  ///< as soon as the last of them is there, behind the loop
+            std::vector<PlaceId> through, ValueId behind = -1);  ///< as soon as the last of them, and `behind`, is there, behind the loop
   void fold_in_loop(ValueId v, std::vector<AxisId> over, WayId way, std::vector<PlaceId> through) {
     in_loop_.insert(v);
     fold({v}, std::move(over), way, std::move(through));
@@ -92,7 +92,7 @@ class Writer {
   std::map<ValueId, Wish> wishes_;
   std::map<ValueId, std::vector<Wish>> converted_;
   std::vector<ValueId> order_;                   ///< of copies, as they were asked for
-  struct Fold { std::vector<ValueId> values; Stage stage; };
+  struct Fold { std::vector<ValueId> values; Stage stage; ValueId behind; };
   std::vector<Fold> folds_;
   std::set<ValueId> in_loop_;                    ///< folded there
   std::map<int, Stage> stores_;

@@ -66,7 +66,7 @@ namespace mirage_batch_norm_linear {
 //         x2 = param 2 [k] : f16 oct 1x64 ld ahead 1
 //         x3 = param 3 [k] : f16 oct 1x64 ld ahead 1
 //         x4 = param 4 [k] : f16 oct 1x64 ld ahead 1
-//         v13 = cast_f16(x4 + x3 * ((x0 - x1) / sqrt(x2 + 1e-05))) : f16 oct 16x64
+//         v13 = cast_f16(x4 + x3 * ((x0 - x1) / sqrt(x2 + 1e-05))) : f16 oct 16x32
 //         v15 += v13 @ w0 : f32 sync_acc 16x64 sync16816 swap
 //       }
 //       fold v15 over c, v by st_async through items0 : f32 over ring 8x16x64, received0 : f32 received 16x64

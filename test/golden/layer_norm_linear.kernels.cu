@@ -68,10 +68,10 @@ namespace mirage_layer_norm_linear {
 //     shared prepared align 128
 //     shared scales align 4 spare 32
 //     role all 8 warps {
-//       x0 = param 0 [m,h] : f16 vec ld
+//       x0 = param 0 [m,h] : f16 vec 1x4096 ld
 //       x0_2 = param 0 [m,k] : f16 vec ld
-//       x1 = param 1 [k] : f16 vec ld
-//       x2 = param 2 [k] : f16 vec ld
+//       x1 = param 1 [k] : f16 vec 1x2048 ld
+//       x2 = param 2 [k] : f16 vec 1x2048 ld
 //       x4 = param 4 [n] : f16 items ld
 //       v8 = sum(x0, h) : f32 items
 //       fold v8 over lanes by lanes through early0 : f32 early 8

@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(128, 1) lora_k0_stream(const void* __restrict_
   using namespace mo;
   constexpr int kThreads = 128, kWarps = 4, kStages = 1, kChunk = 64, kCluster = 1, kWorkers = 4, kSteps = 1, kChunks = 4, kRounds = 1;
   constexpr int kM = 16, kN = 4096, kDepth = 256, kRows = 2, kUnits = 2, kItems = 128, kShare = 128, kTail = 1;   // kRows: groups of 8
-  constexpr int kStage = 10240, kRing = 2048, kReceived = 8192, kStatistics = 8192, kBarriers = 8192;
+  constexpr int kRing = 2048, kStatistics = 8192;
   extern __shared__ __align__(1024) unsigned char stream_smem[];
   unsigned char* const smem = stream_smem;
   const int lane = lane_id(), warp = warp_id(), row = lane / 4, rank = 0, column = block_id() / kCluster * 32, worker = rank * kWarps + warp;

@@ -58,7 +58,7 @@ namespace mirage_rms_norm_linear_gain {
 //         w0 = param 2 [k,n] : bf16 ring 64x64 swizzle 128 tma ahead 2 evict_first
 //         x0 = param 0 [m,k] : bf16 oct 16x64 ld ahead 1
 //         x1 = param 1 [k] : bf16 oct 1x64 ld ahead 1
-//         v6 = x0 * x1 : bf16 oct 16x64
+//         v6 = x0 * x1 : bf16 oct 16x32
 //         v9 += sum(square(x0), k) : f32 items
 //         v10 += v6 @ w0 : f32 sync_acc 16x64 sync16816 swap
 //       }

@@ -8,12 +8,13 @@
 #include <numeric>
 #include <set>
 
+#include "codegen/kernels/bound_program.h"
 #include "codegen/kernels/cuda_text.h"
+#include "codegen/kernels/text_lines.h"
 #include "codegen/kernels/tile_elements.h"
 #include "mirage/codegen/module.h"
 #include "mirage/ir/walk.h"
 #include "mirage/plan/block_plan.h"
-#include "mirage/schedule/describe.h"
 #include "mirage/support/assert.h"
 #include "mirage/support/round.h"
 
@@ -22,7 +23,7 @@ namespace {
 
 size_t at(int i) { return static_cast<size_t>(i); }
 
-class BlockEmitter {
+class BlockEmitter : TextLines {
  public:
   BlockEmitter(const KernelProgram& p, const Derived& d)
       : p_(p), d_(d), g_(p.body), phase_(phases(p.body)), elements_(p, d), tiles_(p.sections.size()) {
@@ -41,20 +42,6 @@ class BlockEmitter {
   }
 
  private:
-  template <class... T>
-  void line(fmt::format_string<T...> f, T&&... args) {
-    out_ += indent_ + fmt::format(f, std::forward<T>(args)...) + "\n";
-  }
-  template <class... T>
-  void open(fmt::format_string<T...> f, T&&... args) {
-    line(f, std::forward<T>(args)...);
-    indent_ += "  ";
-  }
-  void close() {
-    indent_.resize(indent_.size() - 2);
-    line("}}");
-  }
-
   // ---- stages
   const Place& place(PlaceId x) const { return p_.places[at(x)]; }
   /// In front of the loop, in it, and behind it; without one, what is stored comes behind it.
@@ -832,7 +819,6 @@ class BlockEmitter {
   bool rotated_ = false;
   const Stage* running_ = nullptr;                 // the maximum of a softmax between two products in registers
   int64_t warps_ = 1;                              // that divide the loop
-  std::string out_, indent_ = "  ";
 };
 
 }  // namespace
@@ -841,12 +827,9 @@ class BlockEmitter {
 namespace mirage {
 
 KernelText emit_block_kernel(const KernelPlan& kernel, const Plan&, const Target& target) {
-  schedule::KernelProgram program = schedule::program_of(kernel);
+  const schedule::KernelProgram program = schedule::stored_program(kernel);
   const schedule::Derived d = derive(program);
-  const BlockPlan& bound = *std::get<std::shared_ptr<const BlockPlan>>(kernel.body);   // to which buffers
-  // a number that 16 bits hold exactly is a real one to the graph, and lies in 16 bits
-  for (size_t i = 0; i < program.params.size(); i++)
-    if (program.params[i].dtype == DType::kReal) program.params[i].dtype = bound.operands[i].dtype;
+  const BoundCall bound = bound_calls(kernel)[0];
   KernelText k;
   k.name = kernel.name;
   std::string params;

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "mirage/ir/walk.h"
+#include "mirage/ir/whole.h"
 #include "plan/buffers.h"
 #include "plan/stream/stream_internal.h"
 
@@ -817,6 +818,11 @@ std::vector<StreamShape> stream_shapes(const Graph& body, const std::vector<Acce
     out.push_back(narrow.take());
   if (is_wide) out.push_back(wide.take());
   if (out.empty()) reason = wide.reason.empty() ? "extents that do not line up" : wide.reason;
+  if (out.empty()) return out;
+  std::vector<Dims> dims;
+  for (const Access& a : operands) dims.push_back(a.dims);
+  reason = whole(body, dims).reason;   // without a meaning at full extents there is no program to emit (docs/schedule.md)
+  if (!reason.empty()) out.clear();
   return out;
 }
 

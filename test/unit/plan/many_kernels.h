@@ -144,6 +144,53 @@ inline void each_joined_sum(const Target& target, size_t most, const EachKernel&
   }
 }
 
+/// Streams whose rows are converted for their products, are prepared as they are stored, or are read by a statistic, too; and whose totals
+/// are parts of each other: `most` divisions of each, spread over all of them.
+inline void each_converted_stream(const Target& target, size_t most, const EachKernel& f) {
+  Plan plan;
+  plan.buffers.resize(16);
+  KernelPlan k;
+  k.name = "k";
+  struct Converted { const char *name, *rows, *weights, *body; };
+  for (const Converted& c :
+       {Converted{"float32 rows", "f32", "f16", "%o = accum.sum (matmul %x %w)  %p = accum.sum (matmul %x %v)"},
+        Converted{"float32 rows, bfloat16 weights", "f32", "bf16", "%o = accum.sum (matmul %x %w)  %p = accum.max (reduce.max 1 %x)"},
+        Converted{"computed rows that are reduced, too", "bf16", "bf16",
+                  "%e = exp %x\n%o = div (accum.sum (matmul %e %w)) (accum.sum (reduce.sum 1 %e))  %p = accum.sum (matmul %e %v)"},
+        Converted{"rows prepared as they are stored", "f32", "f16", "%p = reduce.sum 1 (abs %h)  %o = div (accum.sum (matmul %x %w)) %p"},
+        Converted{"a total of totals", "f16", "f16", "%p = accum.sum (matmul %x %w)  %q = accum.sum (matmul %x %v)\n%o = add %p %q"},
+        Converted{"a low rank that is read alone, too", "f16", "f16",
+                  "%p = matmul (accum.sum (matmul %x %a)) %b  %o = add (accum.sum (matmul %x %w)) %p"}}) {
+    struct Tensor { const char *name, *part, *type; Dims tile, dims; int buffer; };
+    std::string inputs;
+    std::vector<Access> operands;
+    for (const Tensor& t : {Tensor{"%x", "loop(1)", c.rows, {8, 16}, {8, 1024}, 0},
+                            Tensor{"%h", "", c.rows, {8, 1024}, {8, 1024}, 0},   // the same rows, whole
+                            Tensor{"%w", "grid(1,-,-) loop(0)", c.weights, {16, 8}, {1024, 512}, 1},
+                            Tensor{"%v", "grid(1,-,-) loop(0)", c.weights, {16, 8}, {1024, 512}, 2},
+                            Tensor{"%a", "loop(0)", c.weights, {16, 16}, {1024, 16}, 3},
+                            Tensor{"%b", "grid(1,-,-)", c.weights, {16, 8}, {16, 512}, 4}}) {
+      if (std::string(c.body).find(t.name) == std::string::npos) continue;
+      inputs += fmt::format("{} = input {} {} : {}[{},{}]  ", t.name, operands.size(), t.part, t.type, t.tile[0], t.tile[1]);
+      operands.push_back({t.buffer, 0, t.dims, row_major_strides(t.dims), *parse_dtype(t.type)});
+    }
+    const auto result = [](int buffer, const char* t) { return Access{buffer, 0, {8, 512}, {512, 1}, *parse_dtype(t)}; };
+    const auto g = parse_graph(
+        fmt::format("block grid(64,1,1) loop(64) {{\n{}\n{}\noutput 0 %o grid(1,-,-) : {}  output 1 (mul %o %p) grid(1,-,-) : f32\n}}\n",
+                    inputs, c.body, c.weights));
+    INFO(c.name << ": " << (g ? "" : g.errors()[0].text));
+    REQUIRE(g);
+    const StreamCandidates all =
+        stream_candidates(*g, operands, {result(6, c.weights), result(7, "f32")}, target, {*parse_dtype(c.weights), true});
+    INFO(all.reason);
+    REQUIRE(!all.plans.empty());
+    for (size_t i = 0; i < all.plans.size(); i += std::max<size_t>(1, all.plans.size() / most)) {
+      k.body = std::make_shared<const StreamPlan>(all.plans[i]);
+      f(fmt::format("{}: {}", c.name, i), k, plan);
+    }
+  }
+}
+
 /// Generic block kernels whose last tiles are short, along columns and along the reduction, and whose sums are of computed operands.
 inline void each_ragged_block(const Target& target, size_t most, const EachKernel& f) {
   Plan plan;

@@ -308,6 +308,7 @@ TEST_CASE("plans of many kernels are programs", "[schedule]") {
   each_table_kernel(target(), each);
   each_joined_kernel(target(), 4, each);
   each_joined_sum(target(), 12, each);
+  each_converted_stream(target(), 12, each);
   each_spec_kernel(target(), 1, as_blocks(target(), 5, each));
   each_table_kernel(target(), as_blocks(target(), 2, each));
   each_ragged_block(target(), 12, each);

@@ -147,6 +147,41 @@ TEST_CASE("a program prints as it was read, obeys the laws and says what follows
   CHECK(e.graph->type(e.graph->node(e.graph->inputs()[0]).first_value) == Type{DType::kF16, {64, 64}});
 }
 
+TEST_CASE("registers that places take, and for how long", "[schedule]") {
+  const auto live = [](const std::string& text) {
+    const auto p = parse_schedule(text);
+    REQUIRE(p);
+    return derive(*p).live;
+  };
+  CHECK(live(changed(kNorm, "f16 oct 16x64 ld", "f16 vec ld")) == std::vector<int>{41});         // eight elements at a time, twice
+  CHECK(live(changed(kNorm, "f16 oct 16x64 ld", "f16 vec 4x4096 ld")) == std::vector<int>{545});   // four whole rows, twice
+  CHECK(law(changed(kNorm, "f16 oct 16x64 ld", "f16 vec 4x4096 ld")).starts_with("P7: values of 545 registers"));
+  const std::string once =   // one iteration, behind which nothing is asked for
+      changed(changed(changed(changed(kNorm, "16,4096]", "16,512]"), "f16[4096,", "f16[512,"), "k 4096, n", "k 512, n"), "i 8 loop",
+              "i 1 loop");
+  CHECK(law(changed(once, "tma ahead 2", "tma ahead 1")) == "");
+  CHECK(live(once) == std::vector<int>{49});
+  // sums are in shared memory by then
+  CHECK(live(changed(kNorm, "1e-06) : f32 items", "1e-06) : f32 items 64x256")) == std::vector<int>{512});
+  // of the results, and what is read for them, a block of two has half
+  const std::string with = changed(changed(kNorm, "  result 0", "  param 2 f32[16,6144]\n  result 0"), "1e-06)", "1e-06) + r");
+  const std::string residual = changed(with, "    for i {\n", "    r = param 2 [m,n] : f32 items ld\n    for i {\n");
+  CHECK(live(residual) == std::vector<int>{69});
+  const std::string alone = changed(changed(residual, ", c 2 cluster", ""), "i 8 loop", "i 16 loop");
+  CHECK(live(changed(changed(alone, "lanes, c, v by st_async", "lanes, v by shared"), "over c, v by st_async", "over v by shared")) ==
+        std::vector<int>{73});
+}
+
+TEST_CASE("what lies over a ring begins where its owners' parts may begin", "[schedule]") {
+  const auto at = [](const std::string& items) {
+    const auto p = parse_schedule(changed(kNorm, "over ring 4x16x64", "over ring " + items));
+    REQUIRE(p);
+    return derive(*p).section_at[1];
+  };
+  CHECK(at("4x16x256") == 4 * 16384);        // as much as two slots have
+  CHECK(at("4x16x260") == 4 * 17 * 1024);    // 16 640 bytes each, in parts of 1024
+}
+
 TEST_CASE("laws refuse a changed program", "[schedule]") {
   const std::vector<Change> changes = {
       {"over i 8 loop", "over i 7 loop", "P2: the tiles of k cover 3584 of 4096 elements"},
