@@ -55,6 +55,15 @@ std::vector<std::string> strategies_to_leave_out() {
 
 const Strategy& strategy_of(const KernelPlan& k) { return strategies()[k.body.index()]; }
 
+Operands operands_of(const KernelPlan& k) {
+  return std::visit(
+      [](const auto& p) -> Operands {
+        if constexpr (requires { p->operands; p->results; }) return {p->operands, p->results};
+        else return {};
+      },
+      k.body);
+}
+
 bool on_float_units(const KernelPlan& k) {
   return std::visit(
       [](const auto& p) {

@@ -51,11 +51,13 @@ namespace mirage_gqa_b8 {
 //     shared ring slots 8 align 1024
 //     shared received align 8
 //     shared barriers mbarriers align 8 spare 128
-//     role copies 4 warps regs 24 {
+//     role copies 2 warps regs 24 {
 //       for i {
 //         k = param 1 [b0,f,s] : f16 ring 1x64x64 swizzle 128 apart 1 tma ahead 8
 //         v = param 2 [b0,s,e] : f16 ring 1x64x64 swizzle 128 apart 1 tma ahead 8
 //       }
+//     }
+//     role idle 2 warps regs 24 {
 //     }
 //     role work 16 warps regs 112 {
 //       q = param 0 [b0,t,f] : f16 queries 1x1x64x64 swizzle 128 tma
@@ -75,7 +77,7 @@ namespace mirage_gqa_b8 {
 //       v12 = a / l : f32 items
 //       store 0 = v12 by direct
 //     }
-//   }
+//     ... (--print-after=schedule has all of it)
 // attention bound by arithmetic and L2: 17.8 MB, 4.29 Gflop, 128 blocks of 640 threads, cluster 2, 1 wave(s)
 struct gqa_b8_k0_attend_parts {
   using T = mo::f16;

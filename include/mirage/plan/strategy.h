@@ -88,6 +88,10 @@ struct Strategy {
   Timeline (*timeline)(const KernelPlan&) = nullptr;
 };
 
+/// What a kernel that runs a block graph is called with, by the numbers of the graph's inputs and outputs. Empty of the others.
+struct Operands { std::span<const Access> operands, results; };
+Operands operands_of(const KernelPlan&);
+
 /// All of them, in the order of strategies.def, which is that of KernelBody's alternatives.
 std::span<const Strategy> strategies();
 /// That of a kernel.

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "codegen/kernels/cuda_text.h"
+#include "codegen/kernels/program_view.h"
 #include "codegen/kernels/tile_elements.h"
 #include "mirage/codegen/module.h"
 #include "mirage/ir/walk.h"
@@ -744,9 +745,7 @@ KernelText emit_block_kernel(const KernelPlan& kernel, const Plan&, const Target
   schedule::KernelProgram program = schedule::program_of(kernel);
   const schedule::Derived d = derive(program);
   const BlockPlan& bound = *std::get<std::shared_ptr<const BlockPlan>>(kernel.body);   // to which buffers
-  // a number that 16 bits hold exactly is a real one to the graph, and lies in 16 bits
-  for (size_t i = 0; i < program.params.size(); i++)
-    if (program.params[i].dtype == DType::kReal) program.params[i].dtype = bound.operands[i].dtype;
+  schedule::store_types(program, bound.operands);
   KernelText k;
   k.name = kernel.name;
   std::string params;
