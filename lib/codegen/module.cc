@@ -119,7 +119,7 @@ KernelText emit_kernel(const KernelPlan& k, const Plan& plan, const Target& targ
 }
 
 KernelText emit_with_schedule(const KernelPlan& k, const Plan& plan, const Target& target) {
-  constexpr int kMostLines = 40;   // people read kernels, too
+  constexpr int kMostLines = 56;   // people read kernels, too
   KernelText text = emit_kernel(k, plan, target);
   const schedule::Described d = schedule::describe(k, target);
   if (!d.program) return text;

@@ -59,8 +59,8 @@ struct Deriver {
     std::vector<int> out;
     each_stage([&](int role, StageId id, bool) {
       const Stage& s = p.stages[at(id)];
-      const bool writes = s.to >= 0 && is_in(g, s.to) &&
-                          (s.kind == Stage::Kind::kCopy ? path_info(s.path).tracked && !s.rides : p.places[at(s.to)].apart > 0);
+      const bool is_counted = s.kind == Stage::Kind::kCopy && path_info(s.path).tracked;
+      const bool writes = s.to >= 0 && is_in(g, s.to) && !s.rides && (is_counted || p.places[at(s.to)].apart > 0);
       const bool is_reader = std::any_of(s.reads.begin(), s.reads.end(), [&](PlaceId x) { return is_in(g, x); });
       if ((writers ? writes : is_reader) && std::find(out.begin(), out.end(), role) == out.end()) out.push_back(role);
     });

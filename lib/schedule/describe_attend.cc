@@ -1,9 +1,11 @@
 // Attention plans as programs: two products with a running softmax between them. Factors that the kernel takes out of its operands are
 // taken out of the body first (linear_body), so that the program says what is multiplied.
 #include <algorithm>
+#include <map>
 
 #include <fmt/format.h>
 
+#include "mirage/ir/walk.h"
 #include "mirage/plan/attend.h"
 #include "mirage/support/round.h"
 #include "schedule/writer.h"
@@ -17,6 +19,9 @@ struct LinearBody {
   Graph graph;
   std::vector<ValueId> to;   // per value of the plan's body
   ValueId query = -1, share = -1, key_known = -1, value_known = -1;   // operands of the products; products of the factors of K and of V
+  ValueId scores = -1;                    // their product, if factors of Q's and K's rows multiply it; -1: none do
+  std::vector<ValueId> deferred;          // products whose factors follow the maximum
+  std::map<ValueId, ValueId> also;        // of the plan's body: what weights read of a key that scores read, too
 };
 
 class LinearBuilder {
@@ -37,18 +42,23 @@ class LinearBuilder {
         std::vector<ValueId> o;
         for (ValueId x : node.operands) o.push_back(at(x));
         const ValueId made = add(node.op, std::move(o));
-        if (v >= 0) at(v) = v == s_.result ? times(made, s_.v.gains, -1, 0) : made;
+        if (v >= 0) at(v) = v == s_.result ? times(made, s_.v.gains) : made;
       }
     }
+    for (const auto& [from, core] : s_.peeled) deferred_.push_back(at(from));
     std::vector<ValueId> live;
     out.graph = remove_dead(b_.graph(), &live);
-    for (ValueId v : to_) out.to.push_back(v < 0 ? -1 : live[static_cast<size_t>(v)]);
-    for (ValueId* v : {&out.query, &out.share, &out.key_known, &out.value_known}) if (*v >= 0) *v = live[static_cast<size_t>(*v)];
+    const auto now = [&](ValueId v) { return v < 0 ? -1 : live[static_cast<size_t>(v)]; };
+    for (ValueId v : to_) out.to.push_back(now(v));
+    for (ValueId* v : {&out.query, &out.share, &out.key_known, &out.value_known, &out.scores}) *v = now(*v);
+    for (ValueId v : deferred_) out.deferred.push_back(now(v));
+    for (const auto& [v, to] : also_) out.also[v] = now(to);
     return out;
   }
 
  private:
   ValueId& at(ValueId v) { return to_[static_cast<size_t>(v)]; }
+  ValueId at(ValueId v) const { return to_[static_cast<size_t>(v)]; }
   ValueId add(Op op, std::vector<ValueId> operands) {
     const auto v = b_.try_add(std::move(op), std::move(operands));
     if (!v) throw Undescribed{"factors that do not fit the scores: " + b_.last_error()};
@@ -58,31 +68,56 @@ class LinearBuilder {
   ValueId turned(ValueId v) {
     Transpose t;
     const int rank = dims(v).rank();
-    if (rank < 2) throw Undescribed{"a factor of fewer dimensions"};
     for (int d = 0; d < rank; d++) t.perm[static_cast<size_t>(d)] = static_cast<int8_t>(d < rank - 2 ? d : 2 * rank - 3 - d);
     return add(t, {v});
   }
-  /// The value of a factor, with `axis` along the dimension that is `from_end` from the last.
-  ValueId factor(const AttendFactor& f, AttendAxis axis, int from_end) {
+  /// Whether a factor has `axis` along the other dimension than that which is `from_end` from the last.
+  bool is_turned(const AttendFactor& f, AttendAxis axis, int from_end) const {
     const auto& of = s_.axes[static_cast<size_t>(f.value)];
-    const ValueId v = at(f.value);
-    const bool there = of[static_cast<size_t>(1 - from_end)] == axis, elsewhere = of[static_cast<size_t>(from_end)] == axis;
-    return elsewhere && !there ? turned(v) : v;
+    return of[static_cast<size_t>(from_end)] == axis && of[static_cast<size_t>(1 - from_end)] != axis;
   }
-  ValueId times(ValueId v, const std::vector<AttendFactor>& all, int axis, int from_end) {
-    for (const AttendFactor& f : all)
-      v = add(Map{f.divides ? MapFn::kDiv : MapFn::kMul}, {v, axis < 0 ? at(f.value) : factor(f, static_cast<AttendAxis>(axis), from_end)});
+  ValueId times(ValueId v, const std::vector<AttendFactor>& all) {
+    for (const AttendFactor& f : all) v = add(Map{f.divides ? MapFn::kDiv : MapFn::kMul}, {v, at(f.value)});
     return v;
   }
-  /// One value for all factors, as helpers make it: (1 / a) * b ... in the place of its axis.
-  ValueId known(const std::vector<AttendFactor>& all, AttendAxis axis) {
-    ValueId v = -1;
+  ValueId times(ValueId v, const std::vector<AttendFactor>& all, AttendAxis axis, int from_end) {
     for (const AttendFactor& f : all) {
-      const ValueId x = factor(f, axis, 0);
-      if (v < 0) v = f.divides ? add(Map{MapFn::kDiv}, {b_.constant(1), x}) : x;
-      else v = add(Map{f.divides ? MapFn::kDiv : MapFn::kMul}, {v, x});
+      const MapFn fn = f.divides ? MapFn::kDiv : MapFn::kMul;
+      if (!is_turned(f, axis, from_end)) v = add(Map{fn}, {v, at(f.value)});
+      else if (is_flat(f)) v = turned(add(Map{fn}, {turned(v), at(f.value)}));
+      else v = add(Map{fn}, {v, turned(at(f.value))});
     }
     return v;
+  }
+  /// Whether a factor of queries has no dimension to turn them into.
+  bool is_flat(const AttendFactor& f) const { return is_turned(f, AttendAxis::kQuery, 1) && dims(at(f.value)).rank() < 2; }
+  /// One value for all factors, as helpers make it, along the last dimension: 1 / a * b ..., as they stand at rows or at columns.
+  ValueId known(const std::vector<AttendFactor>& all) {
+    if (all.empty()) return -1;
+    const AttendAxis axis = AttendAxis::kKey;
+    const bool at_rows = std::all_of(all.begin(), all.end(), [&](const AttendFactor& f) { return is_turned(f, axis, 0); });
+    return at_rows ? turned(times(b_.constant(1), all)) : times(b_.constant(1), all, axis, 0);
+  }
+  /// The operand of the second product once more, where it and the scores have a value of a key in common: each reads one of its own.
+  ValueId again(ValueId v) {
+    const Node& n = g_.def(v);
+    if (v == s_.weights) return at(v);
+    if (const auto it = also_.find(v); it != also_.end()) return it->second;
+    if (is_known_twice(v)) {
+      if (const Input* in = std::get_if<Input>(&n.op)) return also_[v] = b_.add_input(in->param, g_.type(v), in->part);
+      std::vector<ValueId> o;
+      for (ValueId x : n.operands) o.push_back(at(x));
+      return also_[v] = add(n.op, std::move(o));
+    }
+    if (!find_below(g_, v, [&](ValueId x) { return x == s_.weights ? Look::kPast : is_known_twice(x) ? Look::kFound : Look::kInto; }))
+      return at(v);
+    std::vector<ValueId> o;
+    for (ValueId x : n.operands) o.push_back(again(x));
+    return add(n.op, std::move(o));
+  }
+  bool is_known_twice(ValueId v) const {
+    const auto has = [&](const std::vector<ValueId>& all) { return std::find(all.begin(), all.end(), v) != all.end(); };
+    return has(p_.key_known) && has(p_.value_known);
   }
   ValueId raw(const AttendTensor& t, bool rows_first) {
     const ValueId v = at(g_.node(t.input).first_value);
@@ -90,20 +125,27 @@ class LinearBuilder {
   }
   ValueId scores(LinearBody& out) {
     ValueId q = raw(s_.q, true);
-    q = times(q, s_.q.gains, static_cast<int>(AttendAxis::kFeature), 0);
-    q = times(q, s_.k.gains, static_cast<int>(AttendAxis::kFeature), 0);
+    q = times(q, s_.q.gains, AttendAxis::kFeature, 0);
+    q = times(q, s_.k.gains, AttendAxis::kFeature, 0);
     out.query = q;
     ValueId z = add(MatMul{}, {q, raw(s_.k, false)});
-    const std::vector<AttendFactor> scale(s_.scale.begin() + static_cast<std::ptrdiff_t>(s_.peeled.size()),
-                                          s_.scale.end());  // of the operands; the others stand above the scores as it is
-    z = times(z, scale, static_cast<int>(AttendAxis::kQuery), 1);
-    z = times(z, s_.q.factors, static_cast<int>(AttendAxis::kQuery), 1);
-    out.key_known = known(s_.k.factors, AttendAxis::kKey);
-    return out.key_known < 0 ? z : add(Map{MapFn::kMul}, {z, out.key_known});
+    std::vector<AttendFactor> flat, rest;   // the flat ones come last: they turn what they multiply
+    for (size_t i = s_.scale.size(); i > s_.peeled.size(); i--) {   // of the operands; the others stand above the scores as it is
+      const AttendFactor& f = s_.scale[i - 1];
+      if (is_flat(f)) { flat.push_back(f); continue; }
+      z = times(z, {f}, AttendAxis::kQuery, 1);
+      deferred_.push_back(z);
+    }
+    for (const AttendFactor& f : s_.q.factors) (is_flat(f) ? flat : rest).push_back(f);
+    z = times(z, rest, AttendAxis::kQuery, 1);
+    out.key_known = known(s_.k.factors);
+    if (out.key_known >= 0) z = add(Map{MapFn::kMul}, {z, out.key_known});
+    if (out.key_known >= 0 || !rest.empty()) out.scores = z;
+    return times(z, flat, AttendAxis::kQuery, 1);
   }
   ValueId values(LinearBody& out) {
-    ValueId x = at(s_.share);
-    out.value_known = known(s_.v.factors, AttendAxis::kKey);
+    ValueId x = again(s_.share);
+    out.value_known = known(s_.v.factors);
     if (out.value_known >= 0) x = add(Map{MapFn::kMul}, {x, out.value_known});
     out.share = x;
     return add(MatMul{}, {x, raw(s_.v, true)});
@@ -113,7 +155,8 @@ class LinearBuilder {
   const AttendShape& s_;
   const Graph& g_;
   Builder b_;
-  std::vector<ValueId> to_;
+  std::vector<ValueId> to_, deferred_;
+  std::map<ValueId, ValueId> also_;
 };
 
 struct AttendDescriber {
@@ -147,7 +190,9 @@ struct AttendDescriber {
     const ValueId r = g().def(g().form<Accum>(g().value(now_result()).node) ? now_result() : z).operands[0];
     const int rank = g().dims(z).rank();
     const auto give = [&](ValueId v, int d, const char* name) { w.name(w.index_at(v, d), name); };
-    for (int d = 0; d + 2 < rank; d++) for (ValueId v : {z, r}) give(v, d, fmt::format("b{}", d).c_str());
+    for (int d = 0; d + 2 < rank; d++)
+      for (ValueId v = 0; v < g().num_values(); v++)
+        if (const int at = d + g().dims(v).rank() - rank; at >= 0) give(v, at, fmt::format("b{}", d).c_str());
     give(z, rank - 2, "t");
     give(z, rank - 1, "s");
     give(g().def(z).operands[0], rank - 1, "f");
@@ -201,8 +246,7 @@ struct AttendDescriber {
     const int total = p.threads / 32, workers = p.group_threads() / 32 * groups_count();
     int others = total - workers;
     if (p.producer)
-      copies = helpers = w.role("copies", p.helpers ? p.producers() + p.helpers : others, p.shrink),
-      others = p.helpers ? others - p.producers() - p.helpers : 0;
+      copies = helpers = w.role("copies", p.producers() + p.helpers, p.shrink), others -= p.producers() + p.helpers;
     else if (p.helpers) {
       copies = w.role("copies", 0);   // issued by threads of those who work
       helpers = w.role("helpers", p.helpers, p.shrink);
@@ -250,12 +294,13 @@ struct AttendDescriber {
     to.name = "k";
     to.box = {p.features / 64, p.chunk, 64};
     to.apart = p.wide ? p.features / 64 : 1;
-    w.copy(input(s.k), to, PathId::kTma, p.stages, copies);
+    const bool once = p.tiles() == 1;   // every key is read by one block
+    w.copy(input(s.k), to, PathId::kTma, p.stages, copies, once);
     to.name = "v";
     to.box = {p.columns / 64, p.chunk, 64};
     to.apart = p.wide ? p.columns / 64 : 1;
     if (wide_shares()) to.box.clear(), to.apart = 0;
-    w.copy(input(s.v), to, wide_shares() ? PathId::kSame : PathId::kTma, wide_shares() ? 0 : p.stages, copies);
+    w.copy(input(s.v), to, wide_shares() ? PathId::kSame : PathId::kTma, wide_shares() ? 0 : p.stages, copies, once && !wide_shares());
     const ValueId q = linear.query;
     if (g().def_form<Input>(q) || g().def_form<Transpose>(q)) return;
     Place fragment;
@@ -264,26 +309,30 @@ struct AttendDescriber {
     w.compute(q, fragment);
   }
 
-  /// What depends on one key alone, by helper warps where there are some.
+  /// What depends on one key alone, by helper warps where there are some: for the scores, then for the weights.
   void known_values() {
-    const auto put = [&](ValueId v, const char* name) {
-      if (v < 0 || w.has(v) || g().def_form<Input>(v)) { if (v >= 0 && g().def_form<Input>(v)) input_known(v, name); return; }
+    const auto put = [&](ValueId v, const char* name, bool in_pairs) {
       Place to;
       to.name = name;
       to.section = known;
       to.box = {p.chunk};
       to.apart = p.helpers ? 1 : 0;
-      w.compute(v, to);
-      w.wish(v).role = helpers;
+      if (in_pairs) to.dtype = s.dtype, to.pitch = 4 * p.chunk;
+      if (g().def_form<Input>(v)) w.copy(g().value(v).node, to, PathId::kLd, 0, helpers);
+      else w.compute(v, to), w.wish(v).role = helpers;
+      w.first.push_back(v);
+      return v;
     };
-    for (ValueId v : p.key_known) put(v < 0 ? linear.key_known : now(v), "by_key");
-    for (ValueId v : p.value_known) put(v < 0 ? linear.value_known : now(v), "by_value");
-  }
-  void input_known(ValueId v, const char* name) {
-    if (w.has(v)) return;
-    Place held;
-    held.name = fmt::format("{}_line", name);
-    w.copy(g().value(v).node, held, PathId::kLd, 0, helpers);
+    for (size_t i = 0; i < p.key_known.size(); i++) {
+      const ValueId v = p.key_known[i];
+      w.wish(put(v < 0 ? linear.key_known : now(v), "by_key", false)).stage.rides = p.helpers && i > 0;   // one barrier tells of all
+    }
+    for (size_t i = 0; i < p.value_known.size(); i++) {
+      const ValueId v = p.value_known[i];
+      const auto also = linear.also.find(v);
+      const ValueId own = v < 0 ? linear.value_known : also != linear.also.end() ? also->second : now(v);
+      w.wish(put(own, "by_value", p.pair_factors())).stage.rides = p.helpers && i > 0;
+    }
   }
 
   /// The row maximum of a chunk is known to all lanes of a row before it is used.
@@ -302,6 +351,7 @@ struct AttendDescriber {
       parts.pitch = (p.chunk + 8) * 4;
       w.fold_in_loop(z, {quarters}, WayId::kShared, {w.spare_place(parts)});
     }
+    scores_with_factors();
     w.compute(most, {});
     w.fold_in_loop(most, {kLanes}, WayId::kLanes, {});
     Place state;
@@ -320,8 +370,22 @@ struct AttendDescriber {
     rounded.dtype = s.dtype;
     rounded.layout = acc();
     if (p.wide) rounded.section = weights, rounded.box = {16, p.chunk}, rounded.pitch = p.chunk * 2 + 16;
+    if (linear.value_known >= 0) {   // multiplied as they are rounded
+      w.compute(g().def(linear.share).operands[0], weights_place());
+      w.compute(linear.share, rounded);
+      w.late.push_back(linear.share);
+      return;
+    }
     if (!w.has(linear.share)) w.compute(linear.share, weights_place());
     w.convert(linear.share, rounded);
+  }
+  void scores_with_factors() {
+    Place x;
+    x.layout = acc();
+    x.deferred = true;
+    for (ValueId v : linear.deferred) w.compute(v, x);
+    x.deferred = false;
+    if (linear.scores >= 0) w.compute(linear.scores, x);
   }
   Place weights_place() const {
     Place x;
@@ -381,7 +445,8 @@ struct AttendDescriber {
     x = {};
     x.name = "posted";
     x.in_slots = true;
-    x.box = {p.slot_bytes / 4};
+    x.dtype = p.narrow_parts && cluster < 0 ? s.dtype : DType::kF32;
+    x.box = {p.slot_bytes / dtype_bytes(x.dtype)};
     w.fold(all, {meets}, WayId::kSlots, {w.spare_place(x)});
   }
 

@@ -5,13 +5,15 @@
 //   P6  what lies over something comes after it                P7  memory, threads and registers fit
 //   P8  what does not exist adds nothing to a product          P9  blocks that wait for blocks are resident
 //   P10 what was rounded for a unit is read by units           P11 the assumptions hold
-//   P12 warps that meet in a loop run it equally often
+//   P12 warps that meet in a loop run it equally often         P13 what is deferred follows a running maximum
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <set>
 
 #include <fmt/format.h>
 
+#include "mirage/ir/range.h"
 #include "mirage/ir/walk.h"
 #include "mirage/schedule/program.h"
 #include "mirage/support/round.h"
@@ -357,10 +359,60 @@ class Laws {
       throw Broken{
           fmt::format("P4: {} {}", place(s.to).name, products.empty() ? "has a unit and no product" : "is a product without a unit")};
     for (ValueId v : products) product(v, s);
+    if (place(s.to).deferred) deferred(s);
     for (PlaceId r : s.reads)
       if (s.unit == UnitId::kNone && is16(place(r).dtype) && !is16(p_.body.type(place(r).value).dtype) &&
-          place(s.to).value != place(r).value)
+          place(s.to).value != place(r).value && !is16(place(s.to).dtype))
         throw Broken{fmt::format("P10: {} was rounded for a unit, and {} is computed from it", place(r).name, place(s.to).name)};
+  }
+  // ---- P13
+  using Users = std::vector<std::vector<NodeId>>;
+  bool is_running(ValueId v) const { return std::holds_alternative<Running>(p_.body.def(v).op); }
+  /// Whether a stage that reads v is linear in it, as masks are that leave it or -inf.
+  bool is_linear_in(const Node& n, ValueId v) const {
+    const auto* m = std::get_if<Map>(&n.op);
+    if (!m || (m->fn != MapFn::kMul && m->fn != MapFn::kDiv && m->fn != MapFn::kWhere)) return false;
+    const size_t own = m->fn == MapFn::kWhere ? 2 : m->fn == MapFn::kMul && n.operands[1] == v ? 1 : 0;
+    for (size_t i = 0; i < n.operands.size(); i++)
+      if ((n.operands[i] == v) != (i == own) || (i != own && depends_on(p_.body, n.operands[i], v))) return false;
+    const auto* c = std::get_if<Const>(&p_.body.def(n.operands[1]).op);
+    return m->fn != MapFn::kWhere || (c && c->value == -std::numeric_limits<double>::infinity());
+  }
+  /// Nothing but that and a running maximum reads what lacks a factor, until differences from that maximum are taken.
+  bool is_only_compared(ValueId v, const Users& users, std::set<ValueId>& seen) const {
+    if (!seen.insert(v).second) return true;
+    for (NodeId n : users[at(v)]) {
+      const Node& user = p_.body.node(n);
+      const auto* m = std::get_if<Map>(&user.op);
+      const auto* r = std::get_if<Reduce>(&user.op);
+      if (m && m->fn == MapFn::kSub && user.operands[0] == v && is_running(user.operands[1])) continue;
+      const auto& after = users[at(std::max(user.first_value, 0))];
+      if (r && r->fn == ReduceFn::kMax &&
+          std::all_of(after.begin(), after.end(), [&](NodeId u) { return is_running(p_.body.node(u).first_value); })) continue;
+      if (!is_linear_in(user, v) || !is_only_compared(user.first_value, users, seen)) return false;
+    }
+    return true;
+  }
+  /// The factor: above zero, or the maximum would be another one, and the same for all that the maximum is taken of.
+  bool follows_a_maximum(const Node& n, size_t factor, const Ranges& ranges) const {
+    const Range range = ranges.of(n.operands[factor]);
+    const auto& of = p_.index_of[at(n.operands[factor])];
+    return (std::get<Map>(n.op).fn == MapFn::kDiv ? range.low >= 0 : range.positive) &&
+           std::none_of(of.begin(), of.end(), [&](IndexId i) { return i >= 0 && p_.split_of(i) && p_.split_of(i)->reduced; });
+  }
+  void deferred(const Stage& s) const {
+    const ValueId v = place(s.to).value;
+    const Node& n = p_.body.def(v);
+    const auto* m = std::get_if<Map>(&n.op);
+    std::vector<double> most;
+    for (const Param& x : p_.params) most.push_back(largest(x.dtype));
+    const Ranges ranges(p_.body, std::move(most));
+    const bool follows = m && ((m->fn == MapFn::kMul && (follows_a_maximum(n, 1, ranges) || follows_a_maximum(n, 0, ranges))) ||
+                               (m->fn == MapFn::kDiv && follows_a_maximum(n, 1, ranges)));
+    if (!follows) throw Broken{fmt::format("P13: {} has no factor that can follow a maximum", place(s.to).name)};
+    std::set<ValueId> seen;
+    if (!is_only_compared(v, p_.body.users(), seen))
+      throw Broken{fmt::format("P13: {} lacks its factor where more than a maximum is taken of it", place(s.to).name)};
   }
   void product(ValueId v, const Stage& s) const {
     const UnitInfo& unit = unit_info(s.unit);

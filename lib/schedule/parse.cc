@@ -346,6 +346,7 @@ class Reader {
     if (take("apart")) x.apart = static_cast<int>(number(1, 64));
     if (take("instead")) x.instead = row(p_.places, "place");
     x.scaled = take("scaled");
+    x.deferred = take("deferred");
   }
 
   /// The x of "64x128", which is no word.
@@ -482,6 +483,7 @@ class Reader {
         s.warps[i] = static_cast<int>(number(1, 32));
       }
     if (take("team")) s.team = static_cast<int>(number(1, 1024));
+    s.rides = take("rides");
     through(s, v);
   }
 

@@ -12,6 +12,7 @@
 #include "mirage/plan/strategy.h"
 #include "mirage/plan/tile.h"
 #include "mirage/schedule/describe.h"
+#include "schedule/factored.h"
 #include "schedule/words.h"
 
 namespace mirage::schedule {
@@ -277,10 +278,14 @@ class Search {
       operands_[i].second = {buffer++, s.offset, s.strides, s.dim, first};
     }
     for (const Param& x : p_.results) results_.push_back(access_of(x, buffer++));
+    const Graph factored = with_factors_on_operands(p_, *erased.graph);   // as attention is matched
     const std::vector<KernelBody> models = Models(p_).all();
     for (const ContractRule& rule : rules())
-      for (const KernelBody& model : models)
-        if (std::optional<KernelPlan> k = attempt(*erased.graph, rule, model)) return {std::move(k), "", "", "", rule};
+      for (const KernelBody& model : models) {
+        const bool is_attention = std::holds_alternative<std::shared_ptr<const AttendPlan>>(model);
+        if (std::optional<KernelPlan> k = attempt(is_attention ? factored : *erased.graph, rule, model))
+          return {std::move(k), "", "", "", rule};
+      }
     return explain();
   }
 

@@ -76,6 +76,7 @@ struct Printer {
     if (x.apart) out += fmt::format(" apart {}", x.apart);
     if (x.instead >= 0) out += " instead " + p.places[at(x.instead)].name;
     if (x.scaled) out += " scaled";
+    if (x.deferred) out += " deferred";
     return out;
   }
 
@@ -95,7 +96,7 @@ struct Printer {
     if (s.swap) out += " swap";
     if (s.warps != std::array<int, 3>{1, 1, 1}) out += fmt::format(" warps {}", fmt::join(s.warps, "x"));
     if (s.team) out += fmt::format(" team {}", s.team);
-    return out + through(s);
+    return out + (s.rides ? " rides" : "") + through(s);
   }
 
   std::string stage(StageId id) {

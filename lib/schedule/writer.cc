@@ -314,29 +314,58 @@ void Writer::add_late_copies(ValueId reader, std::vector<StageId>& to) {
   });
 }
 
+void Writer::add_copy(ValueId v, Order& to, int work) {
+  const Wish w = wishes_.at(v);
+  if (w.stage.to >= 0 || w.late) return;
+  auto& of = phase_[at(v)] == Phase::kLoop && !w.before ? to.inside : to.before;
+  of[at(w.role)].push_back(stage_of(v));
+  add_conversion(v, of[at(work)]);
+}
+
+void Writer::add_computed(ValueId v, Order& to, int work) {
+  if (wishes_.at(v).stage.to >= 0) return;
+  for (ValueId x : late) if (x != v && depends_on(p.body, v, x)) add_computed(x, to, work);
+  const bool is_sum = p.body.def_form<Accum>(v), is_loop = phase_[at(v)] == Phase::kLoop || is_sum,
+             is_after = !is_loop && phase_[at(v)] == Phase::kAfter;
+  auto& of = is_after ? to.after : is_loop && !wishes_.at(v).before ? to.inside : to.before;
+  const auto role = at(wishes_.at(v).role < 0 ? work : wishes_.at(v).role);
+  if (is_after) add_late_copies(v, of[role]);
+  of[role].push_back(stage_of(v));
+  add_folds(v, (is_loop && !in_loop_.count(v) ? to.after : of)[at(work)]);
+  add_conversion(v, is_sum ? to.after[at(work)] : of[role]);
+}
+
+std::set<ValueId> Writer::places_below(ValueId v) const {
+  std::set<ValueId> out;
+  find_below(p.body, v, [&](ValueId x) {
+    if (has(x)) out.insert(x);
+    return Look::kInto;
+  });
+  return out;
+}
+
+void Writer::add_first(Order& to, int work) {
+  for (ValueId v : first)
+    for (ValueId x : places_below(v))
+      if (p.body.def_form<Input>(x)) add_copy(x, to, work);
+      else add_computed(x, to, work);
+}
+
 KernelProgram Writer::finish(const std::vector<AxisId>& loops, int work) {
   drop_joined_indices();
+  for (const auto& [v, wish] : wishes_) asked_.insert(v);
   add_places(work);
-  std::vector<std::vector<StageId>> before(p.roles.size()), inside(p.roles.size()), after(p.roles.size());
-  for (ValueId v : order_) {
-    const Wish w = wishes_.at(v);
-    if (w.late) continue;
-    auto& to = phase_[at(v)] == Phase::kLoop && !w.before ? inside : before;
-    to[at(w.role)].push_back(stage_of(v));
-    add_conversion(v, to[at(work)]);
-  }
-  for (const bool first : {true, false})   // what is behind the loop comes behind all that is in it
+  const std::vector<std::vector<StageId>> none(p.roles.size());
+  Order to{none, none, none};
+  for (ValueId v : first)   // what nobody has asked for is made by those who read it
+    for (ValueId x : places_below(v)) if (asked_.count(x) == 0) wishes_.at(x).role = wishes_.at(v).role;
+  for (ValueId v : order_) if (std::find(first.begin(), first.end(), v) == first.end()) add_copy(v, to, work);
+  add_first(to, work);
+  for (const bool is_behind : {false, true})   // what is behind the loop comes behind all that is in it
     for (NodeId n = 0; n < p.body.num_nodes(); n++) {
       const ValueId v = p.body.node(n).first_value;
-      if (v < 0 || p.body.form<Input>(n) || !has(v)) continue;
-      const bool is_loop = phase_[at(v)] == Phase::kLoop || p.body.form<Accum>(n), is_after = phase_[at(v)] == Phase::kAfter && !is_loop;
-      if (is_after == first) continue;
-      auto& to = is_after ? after : is_loop && !wishes_.at(v).before ? inside : before;
-      const auto role = at(wishes_.at(v).role < 0 ? work : wishes_.at(v).role);
-      if (is_after) add_late_copies(v, to[role]);
-      to[role].push_back(stage_of(v));
-      add_folds(v, (is_loop && !in_loop_.count(v) ? after : to)[at(work)]);
-      add_conversion(v, p.body.form<Accum>(n) ? after[at(work)] : to[role]);
+      if (v < 0 || p.body.form<Input>(n) || !has(v) || std::find(late.begin(), late.end(), v) != late.end()) continue;
+      if ((phase_[at(v)] == Phase::kAfter && !p.body.form<Accum>(n)) == is_behind) add_computed(v, to, work);
     }
   for (NodeId n : p.body.outputs()) {
     const int result = p.body.form<Output>(n)->result;
@@ -345,17 +374,17 @@ KernelProgram Writer::finish(const std::vector<AxisId>& loops, int work) {
     if (const auto by = stores_.find(result); by != stores_.end()) s = by->second;
     s.kind = Stage::Kind::kStore;
     s.result = result;
-    add_late_copies(p.body.node(n).operands[0], after[at(work)]);
+    add_late_copies(p.body.node(n).operands[0], to.after[at(work)]);
     s.reads = {place_of(p.body.node(n).operands[0])};
     for (PlaceId x : s.through) p.places[at(x)].value = p.body.node(n).operands[0];
-    after[at(work)].push_back(static_cast<StageId>(p.stages.size()));
+    to.after[at(work)].push_back(static_cast<StageId>(p.stages.size()));
     p.stages.push_back(s);
   }
   for (size_t r = 0; r < p.roles.size(); r++) {
-    for (StageId s : before[r]) p.roles[r].items.push_back({s, 0, {}});
-    if (loops[r] >= 0 && !inside[r].empty()) p.roles[r].items.push_back({-1, loops[r], inside[r]});
-    else for (StageId s : inside[r]) p.roles[r].items.push_back({s, 0, {}});
-    for (StageId s : after[r]) p.roles[r].items.push_back({s, 0, {}});
+    for (StageId s : to.before[r]) p.roles[r].items.push_back({s, 0, {}});
+    if (loops[r] >= 0 && !to.inside[r].empty()) p.roles[r].items.push_back({-1, loops[r], to.inside[r]});
+    else for (StageId s : to.inside[r]) p.roles[r].items.push_back({s, 0, {}});
+    for (StageId s : to.after[r]) p.roles[r].items.push_back({s, 0, {}});
   }
   return std::move(p);
 }

@@ -73,6 +73,8 @@ class Writer {
   std::string unique(const std::string& name);   ///< of places
   void drop_joined_indices();
   KernelProgram p;
+  std::vector<ValueId> first;                    ///< in this order, ahead of the others of their phase, behind what they are made of
+  std::vector<ValueId> late;                     ///< just ahead of what reads them
   LayoutId loop_layout = LayoutId::kOct;         ///< of what is computed in the loop and has no other
   const Graph& body() const { return p.body; }
 
@@ -87,6 +89,11 @@ class Writer {
   void add_late_copies(ValueId reader, std::vector<StageId>& to);
   void add_conversion(ValueId v, std::vector<StageId>& to);
   void add_folds(ValueId last, std::vector<StageId>& to);
+  struct Order { std::vector<std::vector<StageId>> before, inside, after; };   // of each role
+  void add_copy(ValueId v, Order& to, int work);
+  void add_computed(ValueId v, Order& to, int work);
+  void add_first(Order& to, int work);
+  std::set<ValueId> places_below(ValueId v) const;
 
   std::set<std::string> names_;                  ///< of places
   std::map<ValueId, Wish> wishes_;
@@ -95,6 +102,7 @@ class Writer {
   struct Fold { std::vector<ValueId> values; Stage stage; ValueId behind; };
   std::vector<Fold> folds_;
   std::set<ValueId> in_loop_;                    ///< folded there
+  std::set<ValueId> asked_;                      ///< places that were wished for, not those that expressions need
   std::map<int, Stage> stores_;
   std::vector<Phase> phase_;
   std::vector<std::vector<NodeId>> users_;

@@ -72,7 +72,8 @@ namespace mirage_causal_attention {
 //         v = param 1 [b0,s,e] : f16 ring 1x64x64 swizzle 128 apart 1 tma ahead 2
 //         x2 = param 2 [1,s] : real items index
 //         z = q @ k : f32 wgmma_acc 64x64 wgmma
-//         v9 = where(greater(x2, x3), -inf, 0.125 * z) : f32 wgmma_acc
+//         v8 = 0.125 * z : f32 wgmma_acc deferred
+//         v9 = where(greater(x2, x3), -inf, v8) : f32 wgmma_acc
 //         v10 = max(v9, s) : f32 items
 //         fold v10 over lanes by lanes
 //         m = running(v10) : f32 items

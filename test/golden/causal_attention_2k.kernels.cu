@@ -63,11 +63,13 @@ namespace mirage_causal_attention_2k {
 //     shared ring slots 2 align 1024
 //     shared barriers mbarriers align 128 spare 40
 //     per_sm 2
-//     role copies 4 warps regs 24 {
+//     role copies 1 warps regs 24 {
 //       for i {
 //         k = param 4 [b0,f,s] : f16 ring 1x128x64 swizzle 128 apart 1 tma ahead 2
 //         v = param 1 [b0,s,e] : f16 ring 1x128x64 swizzle 128 apart 1 tma ahead 2
 //       }
+//     }
+//     role idle 3 warps regs 24 {
 //     }
 //     role work 4 warps regs 232 {
 //       q = param 0 [b0,t,f] : f16 queries 1x1x64x64 swizzle 128 tma
@@ -75,7 +77,8 @@ namespace mirage_causal_attention_2k {
 //       for i {
 //         x2 = param 2 [1,s] : real items index
 //         z = q @ k : f32 wgmma_acc 64x128 wgmma
-//         v9 = where(greater(x2, x3), -inf, 0.125 * z) : f32 wgmma_acc
+//         v8 = 0.125 * z : f32 wgmma_acc deferred
+//         v9 = where(greater(x2, x3), -inf, v8) : f32 wgmma_acc
 //         v10 = max(v9, s) : f32 items
 //         fold v10 over lanes by lanes
 //         m = running(v10) : f32 items
@@ -87,15 +90,16 @@ namespace mirage_causal_attention_2k {
 //       fold l over lanes by lanes
 //       v19 = a / l : f32 items
 //       store 0 = v19 by direct
-//     ... (--print-after=schedule has all of it)
+//     }
+//   }
 // attention bound by arithmetic and L2: 16.8 MB, 17.18 Gflop, 512 blocks of 256 threads, cluster 1, 2 wave(s)
 struct causal_attention_2k_k0_attend_parts {
   using T = mo::f16;
   static constexpr int kQueries = 2048, kKeys = 2048, kFeatures = 64, kColumns = 64, kLiveColumns = 64, kFeatureSteps = 4, kUsedColumns = 64, kSums = 1;
   static constexpr int kQueryGroups = 1, kKeyGroups = 1, kGroups = 1, kGroupRows = 64, kGroupThreads = 128, kChunk = 128, kStages = 2, kCluster = 1, kRows = 64, kEvenChunks = 0;
   static constexpr int kHelpers = 0, kProducers = 1, kKeyKnown = 0, kValueKnown = 0, kGrow = 232, kShrink = 24;
-  static constexpr int kKeyBytes = 16384, kValueBytes = 16384, kRingAt = 8192, kKnownAt = 73728, kReceiveAt = 73728, kBarsAt = 73728, kRecordBytes = 136, kRecordPitch = 144;
-  static constexpr bool kWarpRings = false, kProducer = true, kTurns = false, kEarly = false, kPlainLogit = false, kHugeLogits = false, kPlainWeight = true, kNarrowParts = true, kPairFactors = false, kKeyLinesAlongKeys = false, kValueLinesAlongKeys = false, kVectorStores = true, kQueryGains = false, kFloat16 = true, kKeySquares = false, kValueSquares = false;
+  static constexpr int kKeyBytes = 16384, kValueBytes = 16384, kRingAt = 8192, kKnownAt = 73728, kReceiveAt = 73728, kBarsAt = 73728, kRecordBytes = 264, kRecordPitch = 272;
+  static constexpr bool kWarpRings = false, kProducer = true, kTurns = false, kEarly = false, kPlainLogit = false, kHugeLogits = false, kPlainWeight = true, kNarrowParts = false, kPairFactors = false, kKeyLinesAlongKeys = false, kValueLinesAlongKeys = false, kVectorStores = true, kQueryGains = false, kFloat16 = true, kKeySquares = false, kValueSquares = false;
   static constexpr int kMeets = 1, kTiles = 32;
   struct Args { const mo::TensorMap* q; const mo::TensorMap* k; const mo::TensorMap* v; void* out0; };
   static MO_FN mo::AttendPlace place() {

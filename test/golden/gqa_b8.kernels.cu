@@ -51,11 +51,13 @@ namespace mirage_gqa_b8 {
 //     shared ring slots 8 align 1024
 //     shared received align 8
 //     shared barriers mbarriers align 8 spare 128
-//     role copies 4 warps regs 24 {
+//     role copies 2 warps regs 24 {
 //       for i {
 //         k = param 1 [b0,f,s] : f16 ring 1x64x64 swizzle 128 apart 1 tma ahead 8
 //         v = param 2 [b0,s,e] : f16 ring 1x64x64 swizzle 128 apart 1 tma ahead 8
 //       }
+//     }
+//     role idle 2 warps regs 24 {
 //     }
 //     role work 16 warps regs 112 {
 //       q = param 0 [b0,t,f] : f16 queries 1x1x64x64 swizzle 128 tma

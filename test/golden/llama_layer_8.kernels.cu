@@ -343,15 +343,15 @@ __global__ void __launch_bounds__(64, 1) llama_layer_8_k1_map(const void* a0, vo
 //     shared barriers mbarriers align 8 spare 32
 //     role copies 1 warps {
 //       for i {
-//         k = param 2 [b0,f,s] : f16 ring 2x128x64 swizzle 128 apart 1 tma ahead 2
-//         v = param 1 [b0,s,e] : f16 ring 2x128x64 swizzle 128 apart 1 tma ahead 2
+//         k = param 2 [b0,f,s] : f16 ring 2x128x64 swizzle 128 apart 1 tma ahead 2 evict_first
+//         v = param 1 [b0,s,e] : f16 ring 2x128x64 swizzle 128 apart 1 tma ahead 2 evict_first
 //       }
 //     }
 //     role work 4 warps {
 //       q = param 0 [b0,t,f] : f16 queries 1x2x64x64 swizzle 128 tma
 //       for i {
 //         z = q @ k : f32 wgmma_acc 64x128 wgmma
-//         v4 = 0.08838834764831845 * z : f32 wgmma_acc
+//         v4 = 0.08838834764831845 * z : f32 wgmma_acc deferred
 //         v5 = max(v4, s) : f32 items
 //         fold v5 over lanes by lanes
 //         m = running(v5) : f32 items

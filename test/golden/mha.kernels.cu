@@ -54,8 +54,8 @@ namespace mirage_mha {
 //     role work 8 warps {
 //       q = param 0 [b0,t,f] : f16 queries 1x1x16x64 swizzle 128 tma
 //       for i {
-//         k = param 1 [b0,f,s] : f16 ring 1x32x64 swizzle 128 apart 1 tma ahead 1
-//         v = param 2 [b0,s,e] : f16 ring 1x32x64 swizzle 128 apart 1 tma ahead 1
+//         k = param 1 [b0,f,s] : f16 ring 1x32x64 swizzle 128 apart 1 tma ahead 1 evict_first
+//         v = param 2 [b0,s,e] : f16 ring 1x32x64 swizzle 128 apart 1 tma ahead 1 evict_first
 //         z = q @ k : f32 sync_acc 16x32 sync16816
 //         v3 = max(z, s) : f32 items
 //         fold v3 over lanes by lanes
@@ -67,7 +67,7 @@ namespace mirage_mha {
 //       }
 //       fold l over lanes by lanes
 //       fold m, l, a over g by shared through states : f32 over ring 8x16x8, results : f32 over ring 8x16x64
-//       fold m, l, a over u by slots through posted : f32 slots 98304
+//       fold m, l, a over u by slots through posted : f16 slots 196608
 //       v12 = a / l : f32 items
 //       store 0 = v12 by direct
 //     }

@@ -54,8 +54,8 @@ namespace mirage_mha_b8 {
 //     role work 4 warps {
 //       q = param 0 [b0,t,f] : f16 queries 1x1x16x64 swizzle 128 tma
 //       for i {
-//         k = param 1 [b0,f,s] : f16 ring 1x64x64 swizzle 128 apart 1 tma ahead 1
-//         v = param 2 [b0,s,e] : f16 ring 1x64x64 swizzle 128 apart 1 tma ahead 1
+//         k = param 1 [b0,f,s] : f16 ring 1x64x64 swizzle 128 apart 1 tma ahead 1 evict_first
+//         v = param 2 [b0,s,e] : f16 ring 1x64x64 swizzle 128 apart 1 tma ahead 1 evict_first
 //         z = q @ k : f32 sync_acc 16x64 sync16816
 //         v3 = max(z, s) : f32 items
 //         fold v3 over lanes by lanes
@@ -77,8 +77,8 @@ struct mha_b8_k0_attend_parts {
   static constexpr int kQueries = 16, kKeys = 4096, kFeatures = 64, kColumns = 64, kLiveColumns = 64, kFeatureSteps = 4, kUsedColumns = 64, kSums = 1;
   static constexpr int kQueryGroups = 1, kKeyGroups = 4, kGroups = 4, kGroupRows = 16, kGroupThreads = 32, kChunk = 64, kStages = 1, kCluster = 1, kRows = 16, kEvenChunks = 16;
   static constexpr int kHelpers = 0, kProducers = 0, kKeyKnown = 0, kValueKnown = 0, kGrow = 0, kShrink = 0;
-  static constexpr int kKeyBytes = 8192, kValueBytes = 8192, kRingAt = 2048, kKnownAt = 67584, kReceiveAt = 67584, kBarsAt = 67584, kRecordBytes = 136, kRecordPitch = 144;
-  static constexpr bool kWarpRings = true, kProducer = false, kTurns = false, kEarly = false, kPlainLogit = true, kHugeLogits = false, kPlainWeight = true, kNarrowParts = true, kPairFactors = false, kKeyLinesAlongKeys = false, kValueLinesAlongKeys = false, kVectorStores = true, kQueryGains = false, kFloat16 = true, kKeySquares = false, kValueSquares = false;
+  static constexpr int kKeyBytes = 8192, kValueBytes = 8192, kRingAt = 2048, kKnownAt = 67584, kReceiveAt = 67584, kBarsAt = 67584, kRecordBytes = 264, kRecordPitch = 272;
+  static constexpr bool kWarpRings = true, kProducer = false, kTurns = false, kEarly = false, kPlainLogit = true, kHugeLogits = false, kPlainWeight = true, kNarrowParts = false, kPairFactors = false, kKeyLinesAlongKeys = false, kValueLinesAlongKeys = false, kVectorStores = true, kQueryGains = false, kFloat16 = true, kKeySquares = false, kValueSquares = false;
   static constexpr int kMeets = 1, kTiles = 1;
   struct Args { const mo::TensorMap* q; const mo::TensorMap* k; const mo::TensorMap* v; void* out0; };
   static MO_FN mo::AttendPlace place() {

@@ -61,11 +61,11 @@ namespace mirage_mla {
 //     role work 8 warps {
 //       q = param 0 [t,f] : f16 queries 1x9x16x64 swizzle 128 tma rides
 //       for i {
-//         k = param 1 [f,s] : f16 ring 9x64x64 swizzle 128 apart 9 tma ahead 1
+//         k = param 1 [f,s] : f16 ring 9x64x64 swizzle 128 apart 9 tma ahead 1 evict_first
 //         v = param 2 [s,e] : f16 ring swizzle 128 same
 //         z = q @ k : f32 sync_acc 16x32 sync16816
 //         fold z over q by shared through z_parts : f32 scores 4x16x64 pitch 288
-//         v4 = 0.0721687836 * z : f32 sync_acc
+//         v4 = 0.0721687836 * z : f32 sync_acc deferred
 //         v5 = max(v4, s) : f32 items
 //         fold v5 over lanes by lanes
 //         m = running(v5) : f32 statistics 16
@@ -80,7 +80,7 @@ namespace mirage_mla {
 //       v14 = a / l : f32 items
 //       store 0 = v14 by direct
 //     }
-//     ... (--print-after=schedule has all of it)
+//   }
 // attention bound by its chain of steps: 4.8 MB, 0.14 Gflop, 64 blocks of 256 threads, cluster 8, 8 cluster(s) meet
 struct mla_k0_attend_parts {
   using T = mo::f16;

@@ -51,11 +51,13 @@ namespace mirage_mqa {
 //     shared received align 8
 //     shared barriers mbarriers align 8 spare 32
 //     per_sm 2
-//     role copies 4 warps regs 24 {
+//     role copies 1 warps regs 24 {
 //       for i {
 //         k = param 1 [1,f,s] : f16 ring 1x128x64 swizzle 128 apart 1 tma ahead 2
 //         v = param 2 [1,s,e] : f16 ring 1x128x64 swizzle 128 apart 1 tma ahead 2
 //       }
+//     }
+//     role idle 3 warps regs 24 {
 //     }
 //     role work 4 warps regs 232 {
 //       q = param 0 [1,t,f] : f16 queries 1x1x64x64 swizzle 128 tma

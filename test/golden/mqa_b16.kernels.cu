@@ -51,11 +51,13 @@ namespace mirage_mqa_b16 {
 //     shared ring slots 2 align 1024
 //     shared barriers mbarriers align 128 spare 40
 //     per_sm 2
-//     role copies 4 warps regs 24 {
+//     role copies 1 warps regs 24 {
 //       for i {
 //         k = param 1 [b0,f,s] : f16 ring 1x128x64 swizzle 128 apart 1 tma ahead 2
 //         v = param 2 [b0,s,e] : f16 ring 1x128x64 swizzle 128 apart 1 tma ahead 2
 //       }
+//     }
+//     role idle 3 warps regs 24 {
 //     }
 //     role work 4 warps regs 232 {
 //       q = param 0 [b0,t,f] : f16 queries 1x1x64x64 swizzle 128 tma
@@ -80,8 +82,8 @@ struct mqa_b16_k0_attend_parts {
   static constexpr int kQueries = 1024, kKeys = 4096, kFeatures = 64, kColumns = 64, kLiveColumns = 64, kFeatureSteps = 4, kUsedColumns = 64, kSums = 1;
   static constexpr int kQueryGroups = 1, kKeyGroups = 1, kGroups = 1, kGroupRows = 64, kGroupThreads = 128, kChunk = 128, kStages = 2, kCluster = 1, kRows = 64, kEvenChunks = 32;
   static constexpr int kHelpers = 0, kProducers = 1, kKeyKnown = 0, kValueKnown = 0, kGrow = 232, kShrink = 24;
-  static constexpr int kKeyBytes = 16384, kValueBytes = 16384, kRingAt = 8192, kKnownAt = 73728, kReceiveAt = 73728, kBarsAt = 73728, kRecordBytes = 136, kRecordPitch = 144;
-  static constexpr bool kWarpRings = false, kProducer = true, kTurns = false, kEarly = false, kPlainLogit = true, kHugeLogits = false, kPlainWeight = true, kNarrowParts = true, kPairFactors = false, kKeyLinesAlongKeys = false, kValueLinesAlongKeys = false, kVectorStores = true, kQueryGains = false, kFloat16 = true, kKeySquares = false, kValueSquares = false;
+  static constexpr int kKeyBytes = 16384, kValueBytes = 16384, kRingAt = 8192, kKnownAt = 73728, kReceiveAt = 73728, kBarsAt = 73728, kRecordBytes = 264, kRecordPitch = 272;
+  static constexpr bool kWarpRings = false, kProducer = true, kTurns = false, kEarly = false, kPlainLogit = true, kHugeLogits = false, kPlainWeight = true, kNarrowParts = false, kPairFactors = false, kKeyLinesAlongKeys = false, kValueLinesAlongKeys = false, kVectorStores = true, kQueryGains = false, kFloat16 = true, kKeySquares = false, kValueSquares = false;
   static constexpr int kMeets = 1, kTiles = 16;
   struct Args { const mo::TensorMap* q; const mo::TensorMap* k; const mo::TensorMap* v; void* out0; };
   static MO_FN mo::AttendPlace place() {

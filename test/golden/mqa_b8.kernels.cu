@@ -50,11 +50,13 @@ namespace mirage_mqa_b8 {
 //     shared queries align 1024
 //     shared ring slots 8 align 1024
 //     shared barriers mbarriers align 128 spare 136
-//     role copies 4 warps regs 24 {
+//     role copies 2 warps regs 24 {
 //       for i {
 //         k = param 1 [b0,f,s] : f16 ring 1x64x64 swizzle 128 apart 1 tma ahead 8
 //         v = param 2 [b0,s,e] : f16 ring 1x64x64 swizzle 128 apart 1 tma ahead 8
 //       }
+//     }
+//     role idle 2 warps regs 24 {
 //     }
 //     role work 16 warps regs 112 {
 //       q = param 0 [b0,t,f] : f16 queries 1x1x64x64 swizzle 128 tma
@@ -80,8 +82,8 @@ struct mqa_b8_k0_attend_parts {
   static constexpr int kQueries = 1024, kKeys = 4096, kFeatures = 64, kColumns = 64, kLiveColumns = 64, kFeatureSteps = 4, kUsedColumns = 64, kSums = 1;
   static constexpr int kQueryGroups = 1, kKeyGroups = 4, kGroups = 4, kGroupRows = 64, kGroupThreads = 128, kChunk = 64, kStages = 8, kCluster = 1, kRows = 64, kEvenChunks = 16;
   static constexpr int kHelpers = 0, kProducers = 2, kKeyKnown = 0, kValueKnown = 0, kGrow = 112, kShrink = 24;
-  static constexpr int kKeyBytes = 8192, kValueBytes = 8192, kRingAt = 8192, kKnownAt = 139264, kReceiveAt = 139264, kBarsAt = 139264, kRecordBytes = 136, kRecordPitch = 144;
-  static constexpr bool kWarpRings = false, kProducer = true, kTurns = false, kEarly = false, kPlainLogit = true, kHugeLogits = false, kPlainWeight = true, kNarrowParts = true, kPairFactors = false, kKeyLinesAlongKeys = false, kValueLinesAlongKeys = false, kVectorStores = true, kQueryGains = false, kFloat16 = true, kKeySquares = false, kValueSquares = false;
+  static constexpr int kKeyBytes = 8192, kValueBytes = 8192, kRingAt = 8192, kKnownAt = 139264, kReceiveAt = 139264, kBarsAt = 139264, kRecordBytes = 264, kRecordPitch = 272;
+  static constexpr bool kWarpRings = false, kProducer = true, kTurns = false, kEarly = false, kPlainLogit = true, kHugeLogits = false, kPlainWeight = true, kNarrowParts = false, kPairFactors = false, kKeyLinesAlongKeys = false, kValueLinesAlongKeys = false, kVectorStores = true, kQueryGains = false, kFloat16 = true, kKeySquares = false, kValueSquares = false;
   static constexpr int kMeets = 1, kTiles = 16;
   struct Args { const mo::TensorMap* q; const mo::TensorMap* k; const mo::TensorMap* v; void* out0; };
   static MO_FN mo::AttendPlace place() {

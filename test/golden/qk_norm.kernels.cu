@@ -74,7 +74,7 @@ namespace mirage_qk_norm {
 //     role helpers 4 warps regs 72 {
 //       for i {
 //         v8 = sum(square(k), f) : f32 line
-//         by_key = 1 / transpose(sqrt(v8 / 64), 0 2 1) : f32 known 128 apart 1
+//         by_key = transpose(1 / sqrt(v8 / 64), 0 2 1) : f32 known 128 apart 1
 //       }
 //     }
 //     role work 8 warps regs 216 {
@@ -82,14 +82,23 @@ namespace mirage_qk_norm {
 //       fold v2 over lanes by lanes
 //       for i {
 //         z = q @ transpose(k, 0 2 1) : f32 wgmma_acc 64x128 wgmma
-//         v17 = z / sqrt(v2 / 64) * by_key : f32 wgmma_acc
+//         v13 = z / sqrt(v2 / 64) : f32 wgmma_acc deferred
+//         v17 = v13 * by_key : f32 wgmma_acc
 //         v18 = max(v17, s) : f32 items
 //         fold v18 over lanes by lanes
 //         m = running(v18) : f32 items
 //         p = exp(v17 - m) : f32 wgmma_acc
 //         p16 = p : f16 wgmma_acc
 //         l += sum(p, s) rescaled 1 by m : f32 items
-//     ... (--print-after=schedule has all of it)
+//         a += p16 @ v rescaled 1 by m : f32 wgmma_acc 64x64 wgmma
+//       }
+//       fold l over lanes by lanes
+//       fold m, l, a over g by shared through states : f32 over ring 2x64x8, results : f32 over ring 2x64x64
+//       fold m, l, a over c by st_async through parts : f16 received 8x8x64 pitch 144, states_2 : f32 received 8x8x2 pitch 144 gap
+//       v27 = a / l : f32 items
+//       store 0 = v27 by direct
+//     }
+//   }
 // attention bound by arithmetic and L2: 2.2 MB, 0.54 Gflop, 64 blocks of 384 threads, cluster 8, 1 wave(s)
 struct qk_norm_k0_attend_parts {
   using T = mo::f16;
@@ -138,13 +147,13 @@ struct qk_norm_k0_attend_parts {
   static MO_FN float logit(const Args& a, const mo::AttendPlace& at, float s, const Row& row, const float* known, const Fetched& fetched, int c, int query, int key) {
     query = query < kQueries ? query : kQueries - 1;
     key = key < kKeys ? key : kKeys - 1;
-    const float v14 = mo::mul(s, known[0]); return v14;
+    const float v17 = mo::mul(s, known[0]); return v17;
   }
   template <class Tile> static MO_FN void key_values(const Args& a, const mo::AttendPlace& at, const Tile& tile, int key, float* out, int r) {
     const bool inside = key < kKeys;
     key = inside ? key : kKeys - 1;
-    const float v9 = tile.squares(); const float v10 = mo::mul(v9, mo::constant(0.015625f)); 
-    out[0 * kChunk + r] = (inside ? mo::mul(mo::constant(1.0f), mo::rsqrt(v10)) : 0.0f);
+    const float v8 = tile.squares(); const float v9 = mo::mul(v8, mo::constant(0.015625f)); 
+    out[0 * kChunk + r] = (inside ? mo::mul(mo::constant(1.0f), mo::rsqrt(v9)) : 0.0f);
   }
   static MO_FN float weight(const Args& a, const mo::AttendPlace& at, float e, const Row& row, const float* known, int query, int key) {
     query = query < kQueries ? query : kQueries - 1;
@@ -160,7 +169,7 @@ struct qk_norm_k0_attend_parts {
     MO_FN float column0(const Args& a, const mo::AttendPlace& at, float x, int query, int column) const {
       query = query < kQueries ? query : kQueries - 1;
       column = column < kLiveColumns ? column : kLiveColumns - 1;
-      const float v24 = mo::mul(x, inverse); return v24;
+      const float v27 = mo::mul(x, inverse); return v27;
     }
     MO_FN float column(const Args& a, const mo::AttendPlace& at, float x, int query, int c) const { return column0(a, at, x, query, c); }
     MO_FN void store_row(const Args& a, const mo::AttendPlace& at, int query) const {

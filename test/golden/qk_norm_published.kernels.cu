@@ -74,7 +74,7 @@ namespace mirage_qk_norm_published {
 //     role helpers 4 warps regs 72 {
 //       for i {
 //         v14 = sum(square(v), e) : f32 line
-//         by_value = 1 / transpose(sqrt(v14 / 64), 0 2 1) : f32 known 128 apart 1
+//         by_value = transpose(1 / sqrt(v14 / 64), 0 2 1) : f16 known 128 pitch 512 apart 1
 //       }
 //     }
 //     role work 8 warps regs 216 {
@@ -82,14 +82,22 @@ namespace mirage_qk_norm_published {
 //       fold v2 over lanes by lanes
 //       for i {
 //         z = q @ k : f32 wgmma_acc 64x128 wgmma
-//         v8 = z / sqrt(v2 / 64) : f32 wgmma_acc
+//         v8 = z / sqrt(v2 / 64) : f32 wgmma_acc deferred
 //         v9 = max(v8, s) : f32 items
 //         fold v9 over lanes by lanes
 //         m = running(v9) : f32 items
-//         v18 = exp(v8 - m) : f32 wgmma_acc
-//         p = v18 * by_value : f32 wgmma_acc
-//         p16 = p : f16 wgmma_acc
-//     ... (--print-after=schedule has all of it)
+//         p = exp(v8 - m) : f32 wgmma_acc
+//         l += sum(p, s) rescaled 1 by m : f32 items
+//         p16 = p * by_value : f16 wgmma_acc
+//         a += p16 @ v rescaled 1 by m : f32 wgmma_acc 64x64 wgmma
+//       }
+//       fold l over lanes by lanes
+//       fold m, l, a over g by shared through states : f32 over ring 2x64x8, results : f32 over ring 2x64x64
+//       fold m, l, a over c by st_async through parts : f16 received 8x8x64 pitch 144, states_2 : f32 received 8x8x2 pitch 144 gap
+//       v27 = a / l : f32 items
+//       store 0 = v27 by direct
+//     }
+//   }
 // attention bound by arithmetic and L2: 2.2 MB, 0.54 Gflop, 64 blocks of 384 threads, cluster 8, 1 wave(s)
 struct qk_norm_published_k0_attend_parts {
   using T = mo::f16;
@@ -159,7 +167,7 @@ struct qk_norm_published_k0_attend_parts {
     MO_FN float column0(const Args& a, const mo::AttendPlace& at, float x, int query, int column) const {
       query = query < kQueries ? query : kQueries - 1;
       column = column < kLiveColumns ? column : kLiveColumns - 1;
-      const float v24 = mo::mul(x, inverse); return v24;
+      const float v27 = mo::mul(x, inverse); return v27;
     }
     MO_FN float column(const Args& a, const mo::AttendPlace& at, float x, int query, int c) const { return column0(a, at, x, query, c); }
     MO_FN void store_row(const Args& a, const mo::AttendPlace& at, int query) const {

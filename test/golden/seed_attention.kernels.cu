@@ -56,10 +56,10 @@ namespace mirage_seed_attention {
 //     role work 4 warps {
 //       q = param 0 [b0,1,f] : f16 queries 1x2x16x64 swizzle 128 tma
 //       for i {
-//         k = param 2 [b0,f,s] : f16 ring 2x64x64 swizzle 128 apart 1 tma ahead 1
-//         v = param 1 [b0,s,e] : f16 ring 2x64x64 swizzle 128 apart 1 tma ahead 1
+//         k = param 2 [b0,f,s] : f16 ring 2x64x64 swizzle 128 apart 1 tma ahead 1 evict_first
+//         v = param 1 [b0,s,e] : f16 ring 2x64x64 swizzle 128 apart 1 tma ahead 1 evict_first
 //         z = q @ k : f32 sync_acc 16x64 sync16816
-//         v4 = 0.08838834764831845 * z : f32 sync_acc
+//         v4 = 0.08838834764831845 * z : f32 sync_acc deferred
 //         v5 = max(v4, s) : f32 items
 //         fold v5 over lanes by lanes
 //         m = running(v5) : f32 items

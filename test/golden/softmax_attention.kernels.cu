@@ -60,7 +60,7 @@ namespace mirage_softmax_attention {
 //         k = param 2 [b0,f,s] : f16 ring 1x128x64 swizzle 128 apart 1 tma ahead 4
 //         v = param 1 [b0,s,e] : f16 ring 1x128x64 swizzle 128 apart 1 tma ahead 4
 //         z = q @ k : f32 wgmma_acc 64x128 wgmma
-//         v4 = 0.125 * z : f32 wgmma_acc
+//         v4 = 0.125 * z : f32 wgmma_acc deferred
 //         v5 = max(v4, s) : f32 items
 //         fold v5 over lanes by lanes
 //         m = running(v5) : f32 items

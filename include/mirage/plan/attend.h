@@ -1,6 +1,6 @@
 // AttendPlan: how a block graph runs that is attention (design: kernels.md, strategy "attend"): two contractions with a softmax between
 // them, the first one's free axis the second one's reduction. Keys and values stream through a ring of tensor copies into warpgroup matrix
-// instructions (sm_90a), running maximum and sums live in registers. Made by plan/attend/attend.cc, read by codegen/kernels/attend.cc.
+// instructions (sm_90a), running maximum and sums live in registers. Made by plan/attend/attend.cc, read by schedule/describe_attend.cc.
 //
 // The plan ignores the tiles of the body's grid and loop: it has its own, 64 or 128 queries and `chunk` keys, over the same extents.
 #pragma once
@@ -63,11 +63,8 @@ struct AttendShape {
   // A mask by positions: logits are -inf, whatever the scores, for keys above query + last, or below query + first. Proved from the
   // comparison, for chunks of keys that need not be looked at.
   std::optional<int64_t> last, first;
-  /// logits may be so low that float32 does not hold their product with log2 e (masks of the lowest bfloat16 or float32)
-  bool huge = false;
   /// a key that no such mask removes has its scaled score as logit: chunks without removed keys need not evaluate it
   bool only_masks = false;
-  double value_factor_bound = 0;          ///< of the product of V's factors; infinity if unknown
   std::vector<std::array<AttendAxis, 2>> axes;   ///< per value
 };
 
@@ -160,8 +157,6 @@ enum class AttendLeaf : uint8_t {
   kTile
 };
 AttendLeaf attend_leaf(const AttendPlan&, ValueId, AttendWhere);
-/// The values that are computed once per query before the loop (kRow) and behind it (kAfterRow), ascending.
-std::vector<ValueId> attend_rows(const AttendPlan&, AttendLeaf kind);
 
 std::string print(const AttendPlan&);
 

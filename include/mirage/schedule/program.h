@@ -134,6 +134,8 @@ struct Place {
   int apart = 0;  ///< barriers of its own that tell when it is there, for parts of its box; 0: it shares that of its slot
   PlaceId instead = -1;                 ///< it is where that place is: an iteration has one or the other
   bool scaled = false;                  ///< elements stand for themselves times a power of two per row
+  /// of a product or quotient: what is there lacks the factor, which follows at the exponential of what a running maximum leaves
+  bool deferred = false;
   int64_t elements() const;             ///< of its box
   int64_t bytes() const;                ///< of its box, with gaps
 };
@@ -154,7 +156,8 @@ struct Stage {
   int ahead = 0;                        ///< kCopy: uses of its slots (registers: iterations) before it is needed
   bool evict_first = false;             ///< kCopy, kStore: its lines leave L2 before others
   bool multicast = false;               ///< kCopy: to all blocks of the cluster, each its part
-  bool rides = false;                   ///< kCopy: the barriers of another copy of its role count its bytes
+  /// kCopy: the barriers of another copy of its role count its bytes; kCompute: those of a place that its role made before tell of it
+  bool rides = false;
   WayId way = WayId::kShared;           ///< kFold, kStore
   int result = -1;                      ///< kStore
   /// kStore: blocks along an axis of the grid have a part of a sum each, and put them one behind another along a dimension of the result.

@@ -74,7 +74,8 @@ struct DivisorText {
 std::string quotient_text(const std::string& x, const DivisorText& y, bool narrow);
 
 /// What is written to a result: a buffer whose readers want TF32 is rounded on the way.
-inline const char* result_type(const Access& a) { return a.tf32 ? "mo::tf32" : storage_type(a.dtype); }
+inline const char* result_type(DType t, bool tf32) { return tf32 ? "mo::tf32" : storage_type(t); }
+inline const char* result_type(const Access& a) { return result_type(a.dtype, a.tf32); }
 
 /// The C++ spelling of a storage type inside namespace mo.
 inline const char* cuda_type(DType t) { return storage_type(t) + 4; }

@@ -1,6 +1,6 @@
-// Where the values of an attention kernel come from: the one opinion that plan_attend's checks and the emitter share.
+// Where the values of an attention kernel come from: what plan_attend's checks ask. The emitter finds the same in the kernel's program
+// (codegen/kernels/attend_elements.cc).
 #include <algorithm>
-#include <set>
 
 #include "mirage/ir/walk.h"
 #include "plan/attend/attend_internal.h"
@@ -79,27 +79,6 @@ AttendLeaf attend_leaf(const AttendPlan& p, ValueId v, AttendWhere where) {
   if (g.def_form<Input>(v))
     return !has(a, Axis::kKey) && !has(a, Axis::kFeature) && where == Where::kAfter ? Leaf::kElement : Leaf::kRefused;
   return computes ? Leaf::kCompute : Leaf::kRefused;
-}
-
-std::vector<ValueId> attend_rows(const AttendPlan& p, AttendLeaf kind) {
-  std::set<ValueId> out;
-  const auto look = [&](ValueId v, Where where) {
-    if (attend_leaf(p, v, where) == kind) out.insert(v);
-    return Look::kInto;
-  };
-  const auto next = [&](ValueId v, Where where, const auto& push) {
-    const Leaf leaf = attend_leaf(p, v, where);
-    if (leaf == Leaf::kAfterRow) push(v, Where::kAfterRow);
-    if (leaf == Leaf::kCompute) for (ValueId o : p.body.def(v).operands) push(o, where);
-    if (leaf == Leaf::kThrough) for (const auto& [from, to] : p.shape.peeled) if (from == v) push(to, where);
-  };
-  const auto walk = [&](ValueId v, Where where) { find_below(v, where, look, next); };
-  for (const AttendFactor& f : p.shape.scale) walk(f.value, Where::kLogit);
-  for (const AttendFactor& f : p.shape.q.factors) walk(f.value, Where::kLogit);
-  if (!p.shape.plain) walk(p.shape.logit, Where::kLogit);
-  walk(p.shape.share, Where::kShare);
-  for (NodeId n : p.body.outputs()) walk(p.body.node(n).operands[0], Where::kAfter);
-  return {out.begin(), out.end()};
 }
 
 }  // namespace mirage

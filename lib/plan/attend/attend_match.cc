@@ -4,11 +4,12 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <map>
 #include <optional>
 
 #include <fmt/format.h>
 
+#include "mirage/ir/band.h"
+#include "mirage/ir/range.h"
 #include "mirage/ir/walk.h"
 #include "plan/attend/attend_internal.h"
 
@@ -18,13 +19,10 @@ namespace {
 using Axis = AttendAxis;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-/// What is known of a value: its range, for finite inputs, and whether it is above zero.
-struct Bound { double low = -kInfinity, high = kInfinity; bool positive = false; };
-
 class Matcher {
  public:
   Matcher(const Graph& g, const std::vector<Access>& operands, const std::vector<Access>& results, AttendShape& s)
-      : g_(g), operands_(operands), results_(results), s_(s), phase_(phases(g)) {}
+      : g_(g), operands_(operands), results_(results), s_(s), phase_(phases(g)), ranges_(g, largest_numbers(operands)) {}
 
   std::string run() {
     s_.axes.assign(static_cast<size_t>(g_.num_values()), {Axis::kOne, Axis::kOne});
@@ -35,6 +33,11 @@ class Matcher {
   }
 
  private:
+  static std::vector<double> largest_numbers(const std::vector<Access>& operands) {
+    std::vector<double> out;
+    for (const Access& a : operands) out.push_back(largest(a.dtype));
+    return out;
+  }
   bool no(std::string why) { if (reason_.empty()) reason_ = std::move(why); return false; }
   template <class F> const F* form(ValueId v) const { return g_.def_form<F>(v); }
   ValueId operand(ValueId v, size_t i = 0) const { return g_.def(v).operands[i]; }
@@ -303,7 +306,7 @@ class Matcher {
     return axes(v)[1] == Axis::kOne && (axes(v)[0] == Axis::kOne || axes(v)[0] == Axis::kQuery) &&
            phase_[static_cast<size_t>(v)] == Phase::kInvariant;
   }
-  bool takes(ValueId v, bool divides) const { const Bound b = bound(v); return per_query(v) && (divides ? b.low >= 0 : b.positive); }
+  bool takes(ValueId v, bool divides) const { const Range b = bound(v); return per_query(v) && (divides ? b.low >= 0 : b.positive); }
   bool find_scale() {
     ValueId v = s_.logit;
     bool clean = true, through_mask = false;   // clean: so far the logit is linear in the scores
@@ -324,7 +327,6 @@ class Matcher {
       else clean = false;
     }
     s_.plain = clean && !through_mask;
-    s_.huge = may_be_huge(s_.logit);
     find_masks();
     if (s_.plain)   // factors of Q and K that are the same for all keys are factors of the scores
       for (AttendTensor* t : {&s_.q, &s_.k}) {
@@ -336,131 +338,29 @@ class Matcher {
     return true;
   }
 
-  /// Whether something that is added to the scores, or stands in their place, may be as low as the least numbers of bfloat16 and float32,
-  /// with which people hide keys: their product with log2 e is no float32.
-  bool may_be_huge(ValueId root) const {
-    constexpr double kLeast = -2.0e38;
-    std::vector<bool> on_scores(static_cast<size_t>(g_.num_values()));
-    for (ValueId v = s_.scores; v < g_.num_values(); v++)
-      on_scores[static_cast<size_t>(v)] = v == s_.scores || std::any_of(g_.def(v).operands.begin(), g_.def(v).operands.end(),
-                                                                        [&](ValueId o) { return on_scores[static_cast<size_t>(o)]; });
-    const auto look = [&](ValueId v, int) {
-      if (v == s_.scores) return Look::kPast;
-      if (on_scores[static_cast<size_t>(v)]) return Look::kInto;
-      const Const* c = form<Const>(v);
-      return !(c && c->value == -kInfinity) && !(bound(v).low >= kLeast) ? Look::kFound : Look::kPast;
-    };
-    return find_below(root, 0, look, [&](ValueId v, int, const auto& push) {
-      const Map* m = form<Map>(v);
-      const bool scales = m && (m->fn == MapFn::kMul || m->fn == MapFn::kDiv);
-      for (size_t i = m && m->fn == MapFn::kWhere ? 1 : 0; i < g_.def(v).operands.size(); i++)
-        if (!scales || on_scores[static_cast<size_t>(operand(v, i))]) push(operand(v, i), 0);
-    });
-  }
-
   // ---- masks by positions
-
-  /// key * a + query * b + c, for positions and constants.
-  struct Line { double a = 0, b = 0, c = 0; };
-  std::optional<Line> line(ValueId v) {
-    if (const auto at = lines_.find(v); at != lines_.end()) return at->second;
-    return lines_[v] = read_line(v);
-  }
-  std::optional<Line> read_line(ValueId v) {
-    if (const Const* c = form<Const>(v)) return Line{0, 0, c->value};
-    if (form<Transpose>(v)) return line(operand(v));
-    if (const Input* in = form<Input>(v)) {
-      const Access& at = operands_[static_cast<size_t>(in->param)];
-      if (at.position < at.dims.rank() - 2 || at.position < 0 || at.position_div != 1 || at.position_period != 0) return std::nullopt;
-      const Axis x = axes(v)[at.position == at.dims.rank() - 2 ? 0 : 1];
-      if (x == Axis::kKey) return Line{1, 0, 0};
-      if (x == Axis::kQuery) return Line{0, 1, 0};
-      return std::nullopt;
-    }
-    const Map* m = form<Map>(v);
-    if (!m || (m->fn != MapFn::kAdd && m->fn != MapFn::kSub)) return std::nullopt;
-    const auto x = line(operand(v, 0)), y = line(operand(v, 1));
-    if (!x || !y) return std::nullopt;
-    const double sign = m->fn == MapFn::kAdd ? 1 : -1;
-    return Line{x->a + sign * y->a, x->b + sign * y->b, x->c + sign * y->c};
-  }
-  /// The masks that stand above the scores. Removed keys weigh exp(-inf), which is 0, whatever else is there: their scores are finite or
-  /// overflow to what a mask hides.
   void find_masks() {
-    bool only = true;
-    for (ValueId v = s_.logit; v != s_.scores;) {
-      const auto moved = std::find_if(s_.peeled.begin(), s_.peeled.end(), [&](const auto& p) { return p.first == v; });
-      if (moved != s_.peeled.end()) { v = moved->second; continue; }
-      const Map* m = form<Map>(v);
-      const Const* c = m && m->fn == MapFn::kWhere ? form<Const>(operand(v, 1)) : nullptr;
-      if (!c || c->value != -kInfinity) { only = false; break; }
-      only = removes(operand(v, 0)) && only;
-      v = operand(v, 2);
-    }
-    s_.only_masks = only && !s_.plain && s_.q.factors.empty() && s_.k.factors.empty();
-  }
-  /// Reads a condition as key - query > bound or key - query < bound, and notes which keys are left.
-  bool removes(ValueId condition) {
-    const Map* m = form<Map>(condition);
-    if (!m || (m->fn != MapFn::kLess && m->fn != MapFn::kGreater)) return false;
-    auto x = line(operand(condition, 0)), y = line(operand(condition, 1));
-    if (!x || !y) return false;
-    if (m->fn == MapFn::kLess) std::swap(x, y);   // x > y
-    const double a = x->a - y->a, b = x->b - y->b, c = x->c - y->c;
-    // float32 positions are exact
-    if (c != std::floor(c) || std::fabs(c) > 1e6 || s_.keys > 1 << 22 || s_.queries > 1 << 22) return false;
-    const auto bound = static_cast<int64_t>(c);
-    if (a == 1 && b == -1) s_.last = s_.last ? std::min(*s_.last, -bound) : -bound;          // removed: key - query + c > 0
-    else if (a == -1 && b == 1) s_.first = s_.first ? std::max(*s_.first, bound) : bound;    // removed: query - key + c > 0
-    else return false;
-    return true;
+    const BandQuestion q{s_.logit, s_.scores, s_.queries, s_.keys,
+                         [&](ValueId v) {
+                           for (const auto& [from, to] : s_.peeled) if (from == v) return to;
+                           return ValueId{-1};
+                         },
+                         [&](ValueId v) {
+                           const Access& a = operands_[static_cast<size_t>(form<Input>(v)->param)];
+                           if (a.position < a.dims.rank() - 2 || a.position < 0 || a.position_div != 1 || a.position_period != 0)
+                             return Counts::kNeither;
+                           const Axis x = axes(v)[a.position == a.dims.rank() - 2 ? 0 : 1];
+                           return x == Axis::kKey ? Counts::kColumns : x == Axis::kQuery ? Counts::kRows : Counts::kNeither;
+                         }};
+    const Band band = read_band(g_, q);
+    s_.last = band.last;
+    s_.first = band.first;
+    s_.only_masks = band.only && !s_.plain && s_.q.factors.empty() && s_.k.factors.empty();
   }
 
   // ---- ranges
 
-  Bound bound(ValueId v) const {
-    if (const auto at = bounds_.find(v); at != bounds_.end()) return at->second;
-    return bounds_[v] = find_bound(v);
-  }
-  Bound find_bound(ValueId v) const {
-    if (const Const* c = form<Const>(v)) return {c->value, c->value, c->value > 0};
-    if (v == s_.weights) return {0, 1, false};
-    if (form<Input>(v)) {
-      const double most = operands_[static_cast<size_t>(form<Input>(v)->param)].dtype == DType::kF16 ? 65504.0 : kInfinity;
-      return {-most, most, false};
-    }
-    if (form<Transpose>(v)) return bound(operand(v));
-    if (const Reduce* r = form<Reduce>(v)) {
-      const Bound x = bound(operand(v));
-      const double n = r->fn == ReduceFn::kSum ? static_cast<double>(g_.dims(operand(v))[r->dim]) : 1.0;
-      return {x.low * n, x.high * n, x.positive};
-    }
-    const Map* m = form<Map>(v);
-    if (!m) return {};
-    const Bound x = bound(operand(v)), y = g_.def(v).operands.size() > 1 ? bound(operand(v, 1)) : Bound{};
-    const double mx = std::max(std::fabs(x.low), std::fabs(x.high));
-    switch (m->fn) {
-      case MapFn::kSquare: return {0, mx * mx, x.positive};
-      case MapFn::kAbs: return {x.low > 0 ? x.low : 0, mx, x.positive};
-      case MapFn::kSqrt: return x.low >= 0 ? Bound{std::sqrt(x.low), std::sqrt(x.high), x.positive} : Bound{0, kInfinity, false};
-      case MapFn::kRsqrt:
-        return x.low >= 0 ? Bound{x.high < kInfinity ? 1 / std::sqrt(x.high) : 0, x.low > 0 ? 1 / std::sqrt(x.low) : kInfinity, true}
-                          : Bound{0, kInfinity, false};
-      case MapFn::kExp: return {0, kInfinity, true};
-      case MapFn::kSigmoid: return {0, 1, true};
-      case MapFn::kAdd: return {x.low + y.low, x.high + y.high, (x.positive && y.low >= 0) || (y.positive && x.low >= 0)};
-      case MapFn::kMax: return {std::max(x.low, y.low), std::max(x.high, y.high), x.positive || y.positive};
-      case MapFn::kMul:
-        if (operand(v, 0) == operand(v, 1)) return {0, mx * mx, x.positive};
-        return x.low >= 0 && y.low >= 0 ? Bound{finite(x.low * y.low, 0), finite(x.high * y.high, kInfinity), x.positive && y.positive}
-                                        : Bound{};
-      case MapFn::kDiv:
-        return x.low >= 0 && y.low >= 0
-                   ? Bound{y.high < kInfinity && y.high > 0 ? x.low / y.high : 0, y.low > 0 ? x.high / y.low : kInfinity, x.positive}
-                   : Bound{};
-      default: return {};
-    }
-  }
+  Range bound(ValueId v) const { return ranges_.of(v); }
   static double finite(double x, double otherwise) { return x == x ? x : otherwise; }
 
   /// Whether v is sqrt(mean or sum of the squares of `of` [+ something not negative]): dividing by it leaves at most sqrt(n).
@@ -483,11 +383,10 @@ class Matcher {
   bool find_bounds() {
     double factor = 1;
     for (const AttendFactor& f : s_.v.factors) {
-      const Bound b = bound(f.value);
+      const Range b = bound(f.value);
       const double most = f.divides ? (b.low > 0 ? 1 / b.low : kInfinity) : b.low >= 0 ? b.high : kInfinity;
       factor = finite(factor * most, kInfinity);
     }
-    s_.value_factor_bound = s_.v.factors.empty() ? 1 : factor;
     const ValueId v = g_.node(s_.v.input).first_value;
     const bool normed = s_.v.factors.size() == 1 && s_.v.factors[0].divides && is_norm(s_.v.factors[0].value, v);
     s_.parts_bounded = s_.dtype == DType::kBF16 || (s_.share == s_.weights && (s_.v.factors.empty() || factor <= 1 || normed));
@@ -508,8 +407,7 @@ class Matcher {
   std::array<int64_t, 5> tile_{}, extent_{};
   std::array<int, 5> grid_{};
   std::vector<int> batch_grid_;
-  std::map<ValueId, std::optional<Line>> lines_;   // asked when the axes are known
-  mutable std::map<ValueId, Bound> bounds_;        // asked when the parts are known
+  Ranges ranges_;
   std::string reason_;
 };
 

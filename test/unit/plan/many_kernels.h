@@ -17,6 +17,7 @@
 #include "mirage/spec/text.h"
 #include "mirage/support/file.h"
 #include "unit/plan/attention.h"
+#include "unit/plan/attention_kinds.h"
 #include "unit/plan/linear.h"
 
 namespace mirage::test {
@@ -232,6 +233,23 @@ inline EachKernel as_blocks(const Target& target, size_t most, const EachKernel&
         },
         k.body);
   };
+}
+
+/// Attentions of many kinds, each in `most` divisions, spread over all of them. refused: called with the names of those that have none.
+inline void each_attention(const Target& target, size_t most, const EachKernel& f,
+                           const std::function<void(const std::string&, const std::string&)>& refused) {
+  Plan plan;
+  plan.buffers.resize(16);
+  KernelPlan k;
+  k.name = "k";
+  for (const AttentionKind& of : attention_kinds()) {
+    const AttendCandidates all = AttentionText(of).plans(target);
+    if (all.plans.empty()) refused(of.name, all.reason);
+    for (size_t i = 0; i < all.plans.size(); i += std::max<size_t>(1, all.plans.size() / most)) {
+      k.body = std::make_shared<const AttendPlan>(all.plans[i]);
+      f(fmt::format("{} of {} queries: {}", of.name, of.queries, i), k, plan);
+    }
+  }
 }
 
 inline void each_table_kernel(const Target& target, const EachKernel& f) {

@@ -1,4 +1,6 @@
 // A program, and what becomes of it when one word is another: which law it breaks, or where the reader stops.
+#include <algorithm>
+
 #include <catch2/catch.hpp>
 
 #include "mirage/schedule/program.h"
@@ -109,6 +111,56 @@ const std::string kGroups = R"(kernel groups {
     }
     fold y over v by shared through own : f32 over ring 4x8x64
     store 0 = y by direct
+  }
+}
+)";
+
+/// Attention of normed keys: the scale of its scores and a row's temperature follow the maximum; what is known of a key is made ahead, by a
+/// role of its own, with what hides keys, which is copied there.
+const std::string kAttention = R"(kernel attention {
+  param 0 f16[2,64,64]
+  param 1 f16[2,1024,64]
+  param 2 f16[2,1024,64]
+  param 3 f32[2,64,1]
+  param 4 f16[1024]
+  result 0 f16[2,64,64]
+  index b 2, t 64, f 64, s 1024, e 64
+  split b by 1 over x 2 grid
+  split t by 64 over y 1 grid
+  reduce s by 64 over i 16 loop
+  shared queries align 1024
+  shared ring slots 3 align 1024
+  shared known slots 3 align 128
+  shared barriers mbarriers align 128
+  role copies 4 warps {
+    for i {
+      k = param 1 [b,s,f] : f16 ring 1x64x64 swizzle 128 apart 1 tma ahead 3 evict_first
+      v = param 2 [b,s,e] : f16 ring 1x64x64 swizzle 128 apart 1 tma ahead 3 evict_first
+      v5 = sum(square(k), f) : f32 line
+      by_key = transpose(1 / sqrt(v5), 0 2 1) : f32 known 64 apart 1
+      w = 1 / (1 + sum(square(v), e)) : f16 known 64 pitch 256 apart 1
+      hidden = param 4 [s] : f32 known 64 apart 1 ld
+    }
+  }
+  role work 4 warps {
+    q = param 0 [b,t,f] : f16 queries 1x1x64x64 swizzle 128 tma
+    x3 = param 3 [b,t,1] : f32 items ld
+    for i {
+      z = q @ transpose(k, 0 2 1) : f32 wgmma_acc 64x64 wgmma
+      u = z / sqrt(square(x3)) : f32 wgmma_acc deferred
+      y = where(less(hidden, 0), -inf, u * by_key) : f32 wgmma_acc
+      v6 = y * 0.125 : f32 wgmma_acc deferred
+      v7 = max(v6, s) : f32 items
+      fold v7 over lanes by lanes
+      m = running(v7) : f32 items
+      p = exp(v6 - m) : f32 wgmma_acc
+      l += sum(p, s) rescaled 1 by m : f32 items
+      p16 = p * transpose(w, 0 2 1) : f16 wgmma_acc
+      a += p16 @ v rescaled 1 by m : f32 wgmma_acc 64x64 wgmma
+    }
+    fold l over lanes by lanes
+    v8 = a / l : f32 items
+    store 0 = v8 by direct
   }
 }
 )";
@@ -259,6 +311,41 @@ TEST_CASE("laws of several lines", "[schedule]") {
   const std::string within = changed(kNorm, "sync16816 swap\n    }", "sync16816 swap\n      z2 = y : f32 items\n    }");
   CHECK(law(within).starts_with("P3: y is read in the loop that adds it up"));
   CHECK(law(below).starts_with("P6: r lies over ring, which is still read"));
+}
+
+TEST_CASE("factors follow a running maximum", "[schedule]") {
+  const auto p = parse_schedule(kAttention);
+  if (!p) UNSCOPED_INFO(render(p.errors()[0], kAttention));
+  REQUIRE(p);
+  CHECK(print(*p) == kAttention);
+  CHECK(law(kAttention) == "");
+  const Derived d = derive(*p);
+  const auto barrier = [&](const std::string& name) {
+    const auto it = std::find_if(d.barriers.begin(), d.barriers.end(), [&](const Barriers& b) { return b.name == name; });
+    REQUIRE(it != d.barriers.end());
+    return *it;
+  };
+  for (const char* name : {"by_key.full", "hidden.full"}) {   // what threads copy for another role has a barrier as what they compute
+    CHECK(barrier(name).count == 3);
+    CHECK(barrier(name).arrivals == 4);
+    CHECK(barrier(name).bytes == 0);
+  }
+  const Change changes[] = {
+      {"v6 = y * 0.125", "v6 = y * -0.125", "P13: v6 has no factor that can follow a maximum"},
+      {"sqrt(square(x3))", "x3", "P13: u has no factor that can follow a maximum"},              // which may be negative
+      {"u * by_key) : f32 wgmma_acc", "u * by_key) : f32 wgmma_acc deferred", "P13: y has no factor that can follow a maximum"},
+      {"v7 = max(v6, s)", "v7 = max(v6 + 1, s)", "P13: u lacks its factor where more than a maximum is taken of it"},
+      {"p = exp(v6 - m)", "p = exp(v6 - m) * v6", "P13: u lacks its factor where more than a maximum is taken of it"},
+      {"-inf, u * by_key", "u, by_key", "P13: u lacks its factor where more than a maximum is taken of it"},
+      {"-inf, u", "0, u", "P13: u lacks its factor where more than a maximum is taken of it"},
+      {"u * by_key)", "u * by_key * u)", "P13: u lacks its factor where more than a maximum is taken of it"},
+      // what was rounded is read by what is rounded for a unit itself, not by others
+      {"p16 = p * transpose(w, 0 2 1) : f16", "p16 = p * transpose(w, 0 2 1) : f32", "P10: w was rounded for a unit"},
+  };
+  for (const Change& c : changes) {
+    INFO(c.from << " -> " << c.to);
+    CHECK_THAT(law(changed(kAttention, c.from, c.to)), Catch::StartsWith(c.expected));
+  }
 }
 
 TEST_CASE("blocks that stay do tile after tile", "[schedule]") {
