@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <array>
 
-#include "codegen/kernels/attend_elements.h"
-#include "codegen/kernels/attention_view.h"
-#include "codegen/kernels/bound_program.h"
+#include "codegen/program/attend_elements.h"
+#include "codegen/program/attention_view.h"
+#include "codegen/program/bound_program.h"
 #include "codegen/kernels/cuda_text.h"
 #include "mirage/codegen/module.h"
 #include "mirage/plan/hints.h"

@@ -8,10 +8,10 @@
 #include <numeric>
 #include <set>
 
-#include "codegen/kernels/bound_program.h"
+#include "codegen/program/bound_program.h"
 #include "codegen/kernels/cuda_text.h"
 #include "codegen/kernels/text_lines.h"
-#include "codegen/kernels/tile_elements.h"
+#include "codegen/program/tile_elements.h"
 #include "mirage/codegen/module.h"
 #include "mirage/ir/walk.h"
 #include "mirage/plan/block_plan.h"

@@ -7,8 +7,8 @@
 #include <set>
 
 
-#include "codegen/kernels/bound_program.h"
-#include "codegen/kernels/matrix_text.h"
+#include "codegen/program/bound_program.h"
+#include "codegen/program/matrix_text.h"
 #include "mirage/codegen/module.h"
 #include "mirage/ir/walk.h"
 #include "mirage/plan/hints.h"

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <set>
 
-#include "codegen/kernels/bound_program.h"
+#include "codegen/program/bound_program.h"
 #include "codegen/kernels/tile_turned.h"
-#include "codegen/kernels/warpgroup_text.h"
+#include "codegen/program/warpgroup_text.h"
 #include "mirage/plan/hints.h"
 #include "mirage/support/assert.h"
 

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "codegen/kernels/warpgroup_text.h"
+#include "codegen/program/warpgroup_text.h"
 
 namespace mirage::schedule {
 namespace {

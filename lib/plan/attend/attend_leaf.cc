@@ -1,5 +1,5 @@
 // Where the values of an attention kernel come from: what plan_attend's checks ask. The emitter finds the same in the kernel's program
-// (codegen/kernels/attend_elements.cc).
+// (codegen/program/attend_elements.cc).
 #include <algorithm>
 
 #include "mirage/ir/walk.h"

@@ -12,7 +12,7 @@
 namespace mirage {
 namespace {
 
-constexpr int64_t kRunMultiple = 32;   ///< what a kernel stores or reads at once never belongs to two runs (codegen/kernels/matrix_text.cc)
+constexpr int64_t kRunMultiple = 32;   ///< what a kernel stores or reads at once never belongs to two runs (codegen/program/matrix_text.cc)
 
 struct Extent { int64_t extent, stride; };
 

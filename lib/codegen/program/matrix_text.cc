@@ -1,5 +1,5 @@
 // See the header.
-#include "codegen/kernels/matrix_text.h"
+#include "codegen/program/matrix_text.h"
 
 #include <algorithm>
 

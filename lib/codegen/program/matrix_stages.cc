@@ -1,5 +1,5 @@
 // See the header.
-#include "codegen/kernels/matrix_stages.h"
+#include "codegen/program/matrix_stages.h"
 
 #include <algorithm>
 #include <cmath>

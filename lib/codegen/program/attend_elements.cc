@@ -1,5 +1,5 @@
 // See the header.
-#include "codegen/kernels/attend_elements.h"
+#include "codegen/program/attend_elements.h"
 
 #include <algorithm>
 

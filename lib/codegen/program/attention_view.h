@@ -3,7 +3,7 @@
 #include <optional>
 #include <vector>
 
-#include "codegen/kernels/program_view.h"
+#include "codegen/program/program_view.h"
 #include "mirage/ir/band.h"
 #include "mirage/ir/range.h"
 

@@ -10,7 +10,7 @@
 #include <fmt/format.h>
 
 #include "codegen/kernels/cuda_text.h"
-#include "codegen/kernels/matrix_stages.h"
+#include "codegen/program/matrix_stages.h"
 #include "codegen/kernels/text_lines.h"
 #include "mirage/codegen/module.h"
 

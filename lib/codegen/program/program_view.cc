@@ -1,5 +1,5 @@
 // See the header.
-#include "codegen/kernels/program_view.h"
+#include "codegen/program/program_view.h"
 
 #include <algorithm>
 

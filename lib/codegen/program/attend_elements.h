@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "codegen/kernels/attention_view.h"
+#include "codegen/program/attention_view.h"
 #include "mirage/ir/walk.h"
 
 namespace mirage::schedule {

@@ -1,5 +1,5 @@
 // See the header.
-#include "codegen/kernels/warpgroup_text.h"
+#include "codegen/program/warpgroup_text.h"
 
 #include <algorithm>
 

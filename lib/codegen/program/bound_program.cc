@@ -1,5 +1,5 @@
 // See the header.
-#include "codegen/kernels/bound_program.h"
+#include "codegen/program/bound_program.h"
 
 namespace mirage::schedule {
 

@@ -1,5 +1,5 @@
 // See the header.
-#include "codegen/kernels/tile_elements.h"
+#include "codegen/program/tile_elements.h"
 
 #include <algorithm>
 #include <functional>

@@ -1,5 +1,5 @@
 // See the header.
-#include "codegen/kernels/attention_view.h"
+#include "codegen/program/attention_view.h"
 
 #include <algorithm>
 #include <limits>

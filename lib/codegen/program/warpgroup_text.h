@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "codegen/kernels/matrix_text.h"
+#include "codegen/program/matrix_text.h"
 #include "mirage/plan/bound.h"
 #include "mirage/support/round.h"
 
