@@ -51,8 +51,9 @@ bool is_read(const Graph& g, const Bits& is_free, const std::vector<std::vector<
 /// Grows units along the nodes of a graph.
 class Units {
  public:
-  explicit Units(const Graph& g)
+  Units(const Graph& g, Spreading spreading)
       : g_(g),
+        spreading_(spreading),
         users_(g.users()),
         of_(static_cast<size_t>(g.num_nodes()), -1),
         constant_(of_.size()),
@@ -161,7 +162,7 @@ class Units {
         const int w = unit(def(v));
         return w != *u && (w >= 0 ? before_[static_cast<size_t>(w)] : behind_[static_cast<size_t>(def(v))]).has(*u);
       });
-      if (!is_behind && !spreads(n, *u)) unit(n) = *u;
+      if (!is_behind && (spreading_ == Spreading::kJoined || !spreads(n, *u))) unit(n) = *u;
     }
     if (unit(n) >= 0) return;
     unit(n) = static_cast<int>(contracts_.size());
@@ -358,6 +359,7 @@ class Units {
   }
 
   const Graph& g_;
+  const Spreading spreading_;
   const std::vector<std::vector<NodeId>> users_;
   std::vector<int> of_;
   Bits constant_, free_;
@@ -656,7 +658,7 @@ class Collector {
 
 }  // namespace
 
-Cuts find_cuts(const Graph& graph) { return Units(graph).run(); }
+Cuts find_cuts(const Graph& graph, Spreading spreading) { return Units(graph, spreading).run(); }
 
 CutGraph enumerate_cuts(const Cuts& cuts, const Graph& graph, const CutLimits& limits) {
   // with one set a state, the lowest unit alone, there are as many states as units: always an end

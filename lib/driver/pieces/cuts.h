@@ -28,7 +28,10 @@ struct Cuts {
   /// per node: an input, or a view that a search takes: every piece that reads it has its own, of what is stored
   std::vector<bool> is_free;
 };
-Cuts find_cuts(const Graph& graph);
+/// Whether what spreads a unit's sum over a tensor that the unit does not know is a unit of its own, or one with it: the former makes more
+/// cuts, the latter leaves room for more in a piece.
+enum class Spreading : uint8_t { kApart, kJoined };
+Cuts find_cuts(const Graph& graph, Spreading spreading = Spreading::kApart);
 
 /// A set of units that is planned and searched alone, and those that it computes again for itself.
 struct Cut {

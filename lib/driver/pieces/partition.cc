@@ -187,7 +187,8 @@ std::vector<std::vector<CallNumbers>> numbers_of(const std::vector<Replaced>& pi
 class Partitioner {
  public:
   Partitioner(const Program& program, const Target& target, const Plan& straightforward, const SearchOptions& options, uint64_t seed,
-              Trace& trace, const std::function<void(const std::string&)>& tell, bool is_searched, SearchMemory* memory)
+              Trace& trace, const std::function<void(const std::string&)>& tell, bool is_searched, SearchMemory* memory,
+              Spreading spreading)
       : program_(program),
         programs_(program),
         g_(program.graph),
@@ -198,14 +199,15 @@ class Partitioner {
         trace_(trace),
         tell_(tell),
         is_searched_(is_searched),
-        memory_(memory) {}
+        memory_(memory),
+        spreading_(spreading) {}
 
   Partitioned run() {
     if (options_.max_seconds > 0)
       deadline_ = std::chrono::steady_clock::now() +
                   std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(options_.max_seconds));
     classes_ = extent_classes(g_);
-    cuts_ = find_cuts(g_);
+    cuts_ = find_cuts(g_, spreading_);
     out_.units = static_cast<int>(cuts_.units.size());
     if (out_.units < (is_searched_ ? 2 : 1)) return refuse("there is nothing to cut");
     for (CutLimits limits;; limits.sets = std::max(1, limits.sets / 2)) {   // very wide programs have too many sets
@@ -629,6 +631,7 @@ class Partitioner {
   const std::function<void(const std::string&)>& tell_;
   bool is_searched_;               // the whole was searched before
   SearchMemory* memory_;
+  Spreading spreading_;
   std::vector<std::vector<int>> classes_;
   Cuts cuts_;
   CutGraph graph_;
@@ -670,7 +673,20 @@ int64_t states_of_whole(const Graph& g, int64_t states) {
 Partitioned partition_program(const Program& program, const Target& target, const Plan& straightforward, const SearchOptions& options,
                               uint64_t seed, Trace& trace, const std::function<void(const std::string&)>& tell, bool is_searched,
                               SearchMemory* memory) {
-  return Partitioner(program, target, straightforward, options, seed, trace, tell, is_searched, memory).run();
+  const auto begun = std::chrono::steady_clock::now();
+  const auto cut = [&](Spreading spreading, const SearchOptions& with) {
+    return Partitioner(program, target, straightforward, with, seed, trace, tell, is_searched, memory, spreading).run();
+  };
+  Partitioned apart = cut(Spreading::kApart, options);
+  if (find_cuts(program.graph, Spreading::kJoined).unit_of == find_cuts(program.graph, Spreading::kApart).unit_of) return apart;
+  SearchOptions rest = options;
+  if (options.max_seconds > 0) {
+    rest.max_seconds -= std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
+    if (rest.max_seconds <= 0) return apart;
+  }
+  Partitioned joined = cut(Spreading::kJoined, rest);
+  const auto us = [](const Partitioned& p) { return p.result ? p.result->plan.predicted_us : std::numeric_limits<double>::infinity(); };
+  return us(joined) < us(apart) ? std::move(joined) : std::move(apart);
 }
 
 }  // namespace mirage

@@ -414,6 +414,31 @@ TEST_CASE("attention over a cache and new keys is one kernel, and one of positio
   }
 }
 
+TEST_CASE("a sum that is spread over another tensor is cut from it, and both ways of cutting are tried", "[partition]") {
+  // Linear attention: the sum of all keys belongs to the keys' product, what it scales to the queries'.
+  const auto p = parse_spec({"l.json", R"({"version": "1.0", "name": "linear", "inputs": {"q": {"shape": [4, 256, 32], "dtype": "float16"},
+  "k": {"shape": [4, 256, 32], "dtype": "float16"}, "v": {"shape": [4, 256, 32], "dtype": "float16"}}, "outputs": {"y": {"dtype": "float16"}},
+ "nodes": [{"op": "relu", "inputs": ["q"], "output": "a"}, {"op": "relu", "inputs": ["k"], "output": "b"},
+  {"op": "matmul", "inputs": ["b", "v"], "output": "kv", "attrs": {"transpose_a": true}},
+  {"op": "sum", "inputs": ["b"], "output": "s", "attrs": {"axis": 1, "keepdim": true}}, {"op": "matmul", "inputs": ["a", "kv"], "output": "n"},
+  {"op": "mul", "inputs": ["a", "s"], "output": "m"}, {"op": "sum", "inputs": ["m"], "output": "d", "attrs": {"axis": -1, "keepdim": true}},
+  {"op": "div", "inputs": ["n", "d"], "output": "y"}]})"});
+  REQUIRE(p.ok());
+  const auto unit = [&](const Cuts& cuts, bool is_sum) {   // of the first reduction, or of what multiplies by it
+    for (NodeId n = 0; n < p->graph.num_nodes(); n++) {
+      const auto* r = p->graph.form<Reduce>(n);
+      if (!r || r->dim != 1) continue;
+      if (is_sum) return cuts.unit_of[static_cast<size_t>(n)];
+      return cuts.unit_of[static_cast<size_t>(p->graph.users()[static_cast<size_t>(p->graph.node(n).first_value)][0])];
+    }
+    return -1;
+  };
+  const Cuts apart = find_cuts(p->graph), joined = find_cuts(p->graph, Spreading::kJoined);
+  REQUIRE(unit(apart, true) >= 0);
+  CHECK(unit(apart, true) != unit(apart, false));
+  CHECK(unit(joined, true) == unit(joined, false));
+}
+
 TEST_CASE("what follows a product stays in its kernel where a norm's kernel makes its rows") {
   // The norm is stored in float16 by line, as the whole's plan does (plan/passes/narrow.h): a piece that took it in float32 was slower than
   // a kernel of its own for bias and activation.
