@@ -1,9 +1,10 @@
 // Products on the float32 units: lines along and across the contraction, extents that groups of four do not divide, elements of 16 bits
-// beside float32.
+// beside float32. Tiles that block kernels compute for products.
 #include <fmt/format.h>
 
 #include "emulate/helpers.h"
 #include "emulate/run_all.h"
+#include "mirage/plan/strategy.h"
 #include "mirage/spec/text.h"
 
 using namespace mirage;
@@ -163,4 +164,43 @@ TEST_CASE("products that read one operand are computed term by term together, by
   CHECK(teams > 0);
   CHECK(meetings > 0);
   check_emulations(cases, names, compiler, 1.0, true);
+}
+
+TEST_CASE("tiles that are filled along lines or columns, with reductions on the way, are right on the CPU") {
+  const std::string compiler = find_host_compiler();
+  if (compiler.empty()) { WARN("skipped: there is no host compiler"); return; }
+  Target target = *find_target("sm_90a");
+  for (const char* s : {"stream", "tile", "attend"}) target = *without_strategy(target, s);
+  const auto spec = [](int64_t n, int64_t k, int64_t d, const char* type, const char* nodes) {
+    return fmt::format(
+        R"({{"version": "1.0", "name": "filled", "inputs": {{"q": {{"shape": [{0}, {1}, {2}], "dtype": "{3}"}}, "k": {{"shape": [{0}, {1}, {2}], "dtype": "{3}"}},
+ "v": {{"shape": [{0}, {1}, 32], "dtype": "{3}"}}, "w": {{"shape": [{0}, {2}, 32], "dtype": "{3}"}}, "g": {{"shape": [{0}, {1}, 1], "dtype": "{3}"}}}},
+ "outputs": {{"y": {{"dtype": "{3}"}}, "z": {{"dtype": "{3}"}}}}, "nodes": [{4}]}})",
+        n, k, d, type, nodes);
+  };
+  // a sum over the product's reduction, a factor per line, a sum along lines beside the product, a largest, and what needs exact functions
+  const char* forms[] = {
+      R"({"op": "relu", "inputs": ["k"], "output": "e"}, {"op": "matmul", "inputs": ["e", "v"], "output": "y", "attrs": {"transpose_a": true}}, {"op": "sum", "inputs": ["e"], "output": "z", "attrs": {"axis": 1, "keepdim": true}})",
+      R"({"op": "mul", "inputs": ["k", "g"], "output": "e"}, {"op": "matmul", "inputs": ["e", "v"], "output": "y", "attrs": {"transpose_a": true}}, {"op": "max", "inputs": ["e"], "output": "z", "attrs": {"axis": 1, "keepdim": true}})",
+      R"({"op": "silu", "inputs": ["q"], "output": "e"}, {"op": "matmul", "inputs": ["e", "w"], "output": "y"}, {"op": "mul", "inputs": ["e", "k"], "output": "f"}, {"op": "sum", "inputs": ["f"], "output": "z", "attrs": {"axis": -1, "keepdim": true}})",
+      R"({"op": "exp", "inputs": ["q"], "output": "e"}, {"op": "sum", "inputs": ["e"], "output": "z", "attrs": {"axis": -1, "keepdim": true}}, {"op": "div", "inputs": ["e", "z"], "output": "f"}, {"op": "matmul", "inputs": ["f", "w"], "output": "y"})"};
+  std::vector<EmulationCase> all;
+  std::vector<std::string> names;
+  std::string text;
+  for (const char* form : forms)
+    for (const auto& [n, k, d, type] :
+         {std::tuple(2, 128, 64, "float16"), std::tuple(3, 100, 32, "bfloat16"), std::tuple(2, 72, 40, "float16"),
+          std::tuple(136, 48, 32, "bfloat16"), std::tuple(1, 96, 64, "float32")}) {
+      const Program program = program_of(spec(n, k, d, type, form), "filled");
+      for (const NamedPlan& p : plans_of(program, target, 120'000)) {
+        for (const KernelPlan& kernel : p.plan.kernels) text += emit_kernel(kernel, p.plan, target).source;
+        all.push_back(case_of(program, p.plan, target, fmt::format("p{}_", all.size())));
+        names.push_back(fmt::format("{} x {} x {} {}: {} ({})", n, k, d, type, form, p.name));
+      }
+    }
+  for (const char* word : {"fill_lines<", "LineReducer<", ".transposed(), ", "take(u, "}) {
+    INFO(word);
+    CHECK(text.find(word) != std::string::npos);
+  }
+  check_emulations(all, names, compiler, 0.9, false);
 }
