@@ -1,5 +1,5 @@
 // Products on the float32 units: lines along and across the contraction, extents that groups of four do not divide, elements of 16 bits
-// beside float32. Tiles that block kernels compute for products.
+// beside float32. And tiles that block kernels compute for products.
 #include <fmt/format.h>
 
 #include "emulate/helpers.h"
@@ -172,18 +172,24 @@ TEST_CASE("tiles that are filled along lines or columns, with reductions on the 
   Target target = *find_target("sm_90a");
   for (const char* s : {"stream", "tile", "attend"}) target = *without_strategy(target, s);
   const auto spec = [](int64_t n, int64_t k, int64_t d, const char* type, const char* nodes) {
-    return fmt::format(
-        R"({{"version": "1.0", "name": "filled", "inputs": {{"q": {{"shape": [{0}, {1}, {2}], "dtype": "{3}"}}, "k": {{"shape": [{0}, {1}, {2}], "dtype": "{3}"}},
- "v": {{"shape": [{0}, {1}, 32], "dtype": "{3}"}}, "w": {{"shape": [{0}, {2}, 32], "dtype": "{3}"}}, "g": {{"shape": [{0}, {1}, 1], "dtype": "{3}"}}}},
+    return fmt::format(R"({{"version": "1.0", "name": "filled", "inputs": {{
+ "q": {{"shape": [{0}, {1}, {2}], "dtype": "{3}"}}, "k": {{"shape": [{0}, {1}, {2}], "dtype": "{3}"}},
+ "v": {{"shape": [{0}, {1}, 32], "dtype": "{3}"}}, "w": {{"shape": [{0}, {2}, 32], "dtype": "{3}"}},
+ "g": {{"shape": [{0}, {1}, 1], "dtype": "{3}"}}}},
  "outputs": {{"y": {{"dtype": "{3}"}}, "z": {{"dtype": "{3}"}}}}, "nodes": [{4}]}})",
-        n, k, d, type, nodes);
+                       n, k, d, type, nodes);
   };
   // a sum over the product's reduction, a factor per line, a sum along lines beside the product, a largest, and what needs exact functions
   const char* forms[] = {
-      R"({"op": "relu", "inputs": ["k"], "output": "e"}, {"op": "matmul", "inputs": ["e", "v"], "output": "y", "attrs": {"transpose_a": true}}, {"op": "sum", "inputs": ["e"], "output": "z", "attrs": {"axis": 1, "keepdim": true}})",
-      R"({"op": "mul", "inputs": ["k", "g"], "output": "e"}, {"op": "matmul", "inputs": ["e", "v"], "output": "y", "attrs": {"transpose_a": true}}, {"op": "max", "inputs": ["e"], "output": "z", "attrs": {"axis": 1, "keepdim": true}})",
-      R"({"op": "silu", "inputs": ["q"], "output": "e"}, {"op": "matmul", "inputs": ["e", "w"], "output": "y"}, {"op": "mul", "inputs": ["e", "k"], "output": "f"}, {"op": "sum", "inputs": ["f"], "output": "z", "attrs": {"axis": -1, "keepdim": true}})",
-      R"({"op": "exp", "inputs": ["q"], "output": "e"}, {"op": "sum", "inputs": ["e"], "output": "z", "attrs": {"axis": -1, "keepdim": true}}, {"op": "div", "inputs": ["e", "z"], "output": "f"}, {"op": "matmul", "inputs": ["f", "w"], "output": "y"})"};
+      R"({"op": "relu", "inputs": ["k"], "output": "e"}, {"op": "matmul", "inputs": ["e", "v"], "output": "y", "attrs": {"transpose_a": true}},
+ {"op": "sum", "inputs": ["e"], "output": "z", "attrs": {"axis": 1, "keepdim": true}})",
+      R"({"op": "mul", "inputs": ["k", "g"], "output": "e"},
+ {"op": "matmul", "inputs": ["e", "v"], "output": "y", "attrs": {"transpose_a": true}},
+ {"op": "max", "inputs": ["e"], "output": "z", "attrs": {"axis": 1, "keepdim": true}})",
+      R"({"op": "silu", "inputs": ["q"], "output": "e"}, {"op": "matmul", "inputs": ["e", "w"], "output": "y"},
+ {"op": "mul", "inputs": ["e", "k"], "output": "f"}, {"op": "sum", "inputs": ["f"], "output": "z", "attrs": {"axis": -1, "keepdim": true}})",
+      R"({"op": "exp", "inputs": ["q"], "output": "e"}, {"op": "sum", "inputs": ["e"], "output": "z", "attrs": {"axis": -1, "keepdim": true}},
+ {"op": "div", "inputs": ["e", "z"], "output": "f"}, {"op": "matmul", "inputs": ["f", "w"], "output": "y"})"};
   std::vector<EmulationCase> all;
   std::vector<std::string> names;
   std::string text;
