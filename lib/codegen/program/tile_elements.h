@@ -28,7 +28,7 @@ class TileElements {
   std::string lambda(const Stage& s, ValueId v, bool turned = false) const;
   /// Whether evaluating v reads a tile whose lines lie along c (0) or along r (1); what is the same for all of either lies in none.
   std::array<bool, 2> lines_of(const Stage& s, ValueId v) const;
-  /// Whether neighbours along c are neighbours in no tile that evaluating v reads, and those along r are in each.
+  /// Whether lines of all matrices that evaluating v reads lie along r: then elements are computed along it.
   bool is_turned(const Stage& s, ValueId v) const { const auto [along, down] = lines_of(s, v); return down && !along; }
   /// Whether all that the stage computes is rounded to 16 bits in the end.
   bool is_narrow(const Stage& s) const;

@@ -37,7 +37,8 @@ bool batch_as_rows(const Graph& g, NodeId n) {
 
 constexpr int64_t kFewOfInputs = int64_t{1} << 16;   // elements that may be computed in two shapes
 
-/// The elementwise functions that make x of inputs and constants, x's the last; none if it is made of anything else, of many, or large.
+/// The elementwise functions that make x of inputs, positions and constants, x's the last; none if it is made of anything else, of many,
+/// or large.
 /// They are given extents of 1 in the place of their result (batch norm's sqrt(variance + eps) for each channel): kernels of products have
 /// no load to which a reshape of something computed belongs.
 std::set<ValueId> maps_of_inputs(const Graph& g, ValueId x) {
