@@ -208,6 +208,8 @@ static Planned plan_exact(const Program& program, const Graph& graph, const Targ
   if (const std::optional<Graph> ordered = pass(Pass::kOrder, calls)) consider(*ordered, Kernels::kCopies, {Pass::kOrder});
   if (const std::optional<Graph> dots = is_on(Pass::kDots, target) ? dot_products(graph) : std::nullopt)
     consider(lower_matmuls(*dots, target, contract_rule(program), known), Kernels::kFree, {Pass::kDots});
+  if (const std::optional<Graph> slices = is_on(Pass::kShort, target) ? short_products(graph) : std::nullopt)
+    consider(lower_matmuls(*slices, target, contract_rule(program), known), Kernels::kFree, {Pass::kShort});
   if (!target.has_tma || target.sm != 90) return planned;   // elsewhere operands are brought through registers in any case
   if (const std::optional<Graph> divided = is_on(Pass::kDivide, target) ? divide_products(graph, target) : std::nullopt)
     consider(lower_matmuls(*divided, target, contract_rule(program), known), Kernels::kPay, {Pass::kDivide});

@@ -141,7 +141,7 @@ class Planner {
   int64_t reduced_elements(const Item& item) const;
   void split_item(size_t i, const RegionSplit& split);
   /// What an item takes: its kernel or, of reductions of much into little, the two that they will become, about.
-  double price(const Item&) const;
+  double price(const RegionPlanned&) const;
   /// Item i as two kernels; nullopt if it is none. What they leave out of memory is left out from then on.
   std::optional<std::pair<Item, Item>> halves(size_t i, RegionSplit split);
   double split_us(size_t i, const RegionSplit& split);   ///< of the two; nothing changes

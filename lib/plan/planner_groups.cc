@@ -163,7 +163,7 @@ bool Planner::try_merge(int a, int b) {
   item.copies = x.copies;
   item.copies.insert(item.copies.end(), y.copies.begin(), y.copies.end());
   item.planned = plan_item(item, kMaxStatements, a, b);
-  bool wanted = item.planned && price(item) <= price(x) + price(y);
+  bool wanted = item.planned && price(*item.planned) <= price(*x.planned) + price(*y.planned);
   if (tape_) {
     bool& told = tape_->merges.try_emplace({x.values, y.values}, wanted).first->second;
     wanted = item.planned && told;
@@ -214,37 +214,52 @@ std::optional<bool> Planner::told_inline(ValueId v) {
 bool Planner::try_inline(ValueId v) {
   const auto i = static_cast<size_t>(v);
   const int producer = producer_[i];
-  if (!stored_[i] || reduces_.count(v) || !outs_[i].empty() || producer < 0 || items_[static_cast<size_t>(producer)].values.size() != 1)
+  if (!stored_[i] || reduces_.count(v) || !outs_[i].empty() || producer < 0 || items_[static_cast<size_t>(producer)].call >= 0)
     return false;
   const std::set<int> readers = readers_[i];
-  double before = items_[static_cast<size_t>(producer)].planned->cost.us, after = 0;
+  Item rest = items_[static_cast<size_t>(producer)];   // what else it makes, which computes v for itself
+  double before = price(*rest.planned), after = 0;
+  std::erase(rest.values, v);
+  if (rest.values.size() + 1 != items_[static_cast<size_t>(producer)].values.size() || rest.split.half != RegionSplit::Half::kNone)
+    return false;
   for (int r : readers) {
     if (items_[static_cast<size_t>(r)].call >= 0 || !items_[static_cast<size_t>(r)].copies.empty()) return false;
-    before += items_[static_cast<size_t>(r)].planned->cost.us;
+    before += price(*items_[static_cast<size_t>(r)].planned);
   }
   const View view = views_[i];
   stored_[i] = false;
   views_[i] = {};
   std::vector<RegionPlanned> planned;
   const std::optional<bool> told = told_inline(v);
-  for (int r : readers) {
-    auto p = plan_item(items_[static_cast<size_t>(r)], kMaxStatements);
-    if (!p || ((after += p->cost.us) > before && !told)) break;
+  const auto plan_without = [&](const Item& item) {
+    auto p = plan_item(item, kMaxStatements);
+    if (!p || ((after += price(*p)) > before && !told)) return false;
     planned.push_back(std::move(*p));
-  }
-  const bool fits = planned.size() == readers.size() && told.value_or(true);
+    return true;
+  };
+  std::vector<std::pair<ValueId, int>> also;   // what the others read then, too: the producer may have to store it
+  for (int r : readers)
+    for (ValueId x : reads_of(items_[static_cast<size_t>(r)].values, {}))
+      if (readers_[static_cast<size_t>(x)].insert(r).second) also.emplace_back(x, r);
+  const bool is_alone = rest.values.empty() && rest.copies.empty();
+  bool fits = is_alone || plan_without(rest);
+  for (int r : readers) fits = fits && plan_without(items_[static_cast<size_t>(r)]);
+  fits = fits && told.value_or(true);
   if (tape_ && !tape_->replays) tape_->inlines[v].push_back(fits);
   if (!fits) {
+    for (const auto& [x, r] : also) readers_[static_cast<size_t>(x)].erase(r);
     stored_[i] = true;
     views_[i] = view;
     return false;
   }
-  items_[static_cast<size_t>(producer)].alive = false;
   size_t next = 0;
-  for (int r : readers) {
-    items_[static_cast<size_t>(r)].planned = std::move(planned[next++]);
-    items_[static_cast<size_t>(r)].reads = reads_of(items_[static_cast<size_t>(r)].values, {});
-  }
+  const auto take = [&](Item& item) {
+    item.planned = std::move(planned[next++]);
+    item.reads = reads_of(item.values, item.copies);
+  };
+  items_[static_cast<size_t>(producer)].alive = !is_alone;
+  if (!is_alone) take(items_[static_cast<size_t>(producer)] = std::move(rest));
+  for (int r : readers) take(items_[static_cast<size_t>(r)]);
   index_items();
   return true;
 }
@@ -268,10 +283,10 @@ constexpr double kTwoKernels = 0.8;   // of one kernel's time, for two of which 
 
 }  // namespace
 
-double Planner::price(const Item& item) const {
-  const double one = item.planned->cost.us;
+double Planner::price(const RegionPlanned& p) const {
+  const double one = p.cost.us;
   if (!is_on(Pass::kSplit, target_)) return one;
-  const double two = two_kernels_us(item.planned->plan, item.planned->cost, target_);
+  const double two = two_kernels_us(p.plan, p.cost, target_);
   return two < kTwoKernels * one ? two : one;
 }
 

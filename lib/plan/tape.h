@@ -16,6 +16,7 @@ struct RegionNumbers {
   RegionPlan::Shape shape = RegionPlan::Shape::kPointwise;
   std::vector<int> outer, inner;                     ///< loops in order, before neighbours become one
   int width = 1, threads = 0, team = 1, columns = 1, cluster = 1, kept = 0, own_rows = 0;
+  int own_loop = -1;                                 ///< the outer loop along which a thread has own_rows places; -1: the last but one
   bool held = false, unpacked = false, uneven = false, staged = false, by_rows = false, unrolled = false, split_rows = false;
 };
 

@@ -174,7 +174,7 @@ Case make_case(Program program) {
   Case c;
   c.program = std::move(program);
   Target target = *find_target("sm_90a");
-  target.has_cluster = false;   // the harness runs block after block; rows of a cluster: test/emulate/cluster_rows.cc
+  target.has_cluster = false;   // the harness runs block after block; rows of a cluster: test/emulate/regions/cluster_rows.cc
   Planned planned = make_plan(c.program, c.program.graph, target);
   MIRAGE_ASSERT(planned.plan.has_value()) << c.program.name << ": " << planned.reason;
   c.plan = std::move(*planned.plan);

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -24,9 +25,13 @@ inline bool is_on(Pass p, const Target& t) { return (t.without_passes >> static_
 Target without(Target, Pass);
 Target without_passes(Target);   ///< that of every pass
 
-/// What Pass::kDivide makes of a graph whose matmuls are matmuls; nullopt: none of them is divided. A plan that took it (Plan::passes) has
-/// the reduction's parts as a dimension, which the program has not.
+/// What Pass::kDivide makes of a graph whose matmuls are matmuls; nullopt: none of them is divided.
 std::optional<Graph> divide_products(const Graph&, const Target&);
+/// What the first of these makes of it, if it works on matmuls (kDivide, kDots, kShort); nullopt: it does not, or has nothing to do.
+std::optional<Graph> rewrite_matmuls(std::span<const Pass>, const Graph&, const Target&);
+/// Whether a plan that took such a pass has dimensions that the program has not (parts of a reduction), or is bound to some that it has (a
+/// slice each).
+bool changes_dimensions(Pass);
 
 /// What one graph pass left on the way to a plan. name: of the pass, or "lower", the first step of every plan: matmuls become calls.
 struct PassStep { std::string name; Graph graph; };

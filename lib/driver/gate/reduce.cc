@@ -434,9 +434,8 @@ namespace {
 /// What reduced shapes are made from; `refusal`: there are none.
 Full full_of(const Program& whole, const Plan& plan, const Target& target, std::string& refusal) {
   Program program = whole;   // with the dimensions that the plan has of it
-  const bool is_divided = std::find(plan.passes.begin(), plan.passes.end(), Pass::kDivide) != plan.passes.end();
-  std::optional<Graph> divided = is_divided ? divide_products(program.graph, target) : std::nullopt;
-  if (divided) program.graph = *std::move(divided);
+  if (!plan.passes.empty() && changes_dimensions(plan.passes.front()))
+    if (std::optional<Graph> rewritten = rewrite_matmuls(plan.passes, program.graph, target)) program.graph = *std::move(rewritten);
   const search::Alike alike = split_together(plan.graph);
   Full full{program,
             plan,

@@ -47,6 +47,18 @@ std::optional<Graph> rewrite(Pass p, const Graph& g, const Program& program) {
   }
 }
 
+bool changes_dimensions(Pass p) { return p == Pass::kDivide || p == Pass::kShort; }
+
+std::optional<Graph> rewrite_matmuls(std::span<const Pass> passes, const Graph& g, const Target& target) {
+  if (passes.empty()) return std::nullopt;
+  switch (passes.front()) {
+    case Pass::kDivide: return divide_products(g, target);
+    case Pass::kDots: return dot_products(g);
+    case Pass::kShort: return short_products(g);
+    default: return std::nullopt;
+  }
+}
+
 std::optional<Graph> with_separate_sums(const Graph& g) {
   bool changed = false;
   Builder b(g.level());
@@ -65,11 +77,8 @@ std::optional<Graph> with_separate_sums(const Graph& g) {
 
 std::vector<PassStep> pass_steps(const Program& program, const Graph& graph, const Target& target, const Plan& plan) {
   std::vector<PassStep> out;
-  const auto took = [&](Pass p) { return std::find(plan.passes.begin(), plan.passes.end(), p) != plan.passes.end(); };
   const Graph& given = plan.kept ? *plan.kept : graph;
-  const std::optional<Graph> divided = took(Pass::kDivide) ? divide_products(given, target)
-                                       : took(Pass::kDots) ? dot_products(given)
-                                                           : std::nullopt;
+  const std::optional<Graph> divided = rewrite_matmuls(plan.passes, given, target);
   const Graph& from = divided ? *divided : given;
   CallPlans known;
   Graph g = lower_matmuls(from, target, contract_rule(program), known);
@@ -78,7 +87,7 @@ std::vector<PassStep> pass_steps(const Program& program, const Graph& graph, con
     g = std::move(*next);
     out.push_back({name, g});
   };
-  if (divided) out.push_back({took(Pass::kDivide) ? "divide" : "dots", *divided});
+  if (divided) out.push_back({pass_table()[static_cast<size_t>(plan.passes.front())].name, *divided});
   if (!(g == from)) out.push_back({"lower", g});
   for (Pass p : plan.passes) step(pass_table()[static_cast<size_t>(p)].name, rewrite(p, g, program));
   if (is_on(Pass::kSums, target)) step("sums", with_separate_sums(g));

@@ -13,6 +13,8 @@ std::optional<Graph> rewrite(Pass, const Graph&, const Program&);
 
 /// What Pass::kDots makes of a graph whose matmuls are matmuls; nullopt: nothing to do.
 std::optional<Graph> dot_products(const Graph&);
+/// What Pass::kShort makes of it.
+std::optional<Graph> short_products(const Graph&);
 
 /// Every call's body as the strategies take it (separate_sums, mirage/plan/block.h).
 std::optional<Graph> with_separate_sums(const Graph&);

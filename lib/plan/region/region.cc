@@ -12,6 +12,7 @@
 #include "plan/region/region_kept.h"
 #include "plan/region/region_places.h"
 #include "plan/region/region_plans.h"
+#include "plan/region/region_traffic.h"
 #include "plan/region/region_windows.h"
 
 namespace mirage {
@@ -111,7 +112,8 @@ double put_contiguous_last(const RegionPlan& p, const std::vector<MemoryRef>& re
   return best;
 }
 
-void order_loops(RegionPlan& p, bool has_reduce) {
+/// Whether a reduction may be walked along rows or down columns: both have something contiguous, and nothing says which is faster.
+bool order_loops(RegionPlan& p, bool has_reduce) {
   const auto refs = memory_refs(p);
   std::vector<int> outer = p.outer;
   if (!has_reduce && !p.passes[0].stores.empty()) {   // in the order in which the result lies in memory
@@ -121,6 +123,15 @@ void order_loops(RegionPlan& p, bool has_reduce) {
   const double out = put_contiguous_last(p, refs, outer), in = put_contiguous_last(p, refs, p.inner);
   p.shape = !has_reduce ? RegionPlan::Shape::kPointwise : out > in ? RegionPlan::Shape::kColumn : RegionPlan::Shape::kRow;
   if (p.shape != RegionPlan::Shape::kRow) p.outer = outer;
+  return has_reduce && in > 0 && out > 0;
+}
+constexpr double kTurned = 0.9;   // of the time of the one with more that is contiguous
+/// The other of the two.
+void turn_loops(RegionPlan& p) {
+  const bool rows = p.shape == RegionPlan::Shape::kRow;
+  p.shape = rows ? RegionPlan::Shape::kColumn : RegionPlan::Shape::kRow;
+  if (rows) put_contiguous_last(p, memory_refs(p), p.outer);
+  else std::sort(p.outer.begin(), p.outer.end());
 }
 
 /// Whether loops a, b (b faster) are one loop everywhere: no form tells them apart.
@@ -564,11 +575,54 @@ static void choose_places(const RegionContext& c, const RegionPlan& p, double fl
   }
 }
 
+/// Where blocks read more than device memory has to bring (what is the same along a loop, what neighbours along it share): several places
+/// of that loop to a thread, which has all that they share once.
+static void walk(const RegionContext& c, const RegionPlan& p, double flops_per_element, Chosen& best, RegionNumbers& numbers) {
+  constexpr double kGain = 0.97;   // of the time: what it does to registers is not counted
+  if (traffic_of(best.plan, best.cost.bytes).l2_bytes == 0) return;
+  const double alone = best.cost.us;
+  for (size_t at = 0; at + 1 < p.outer.size(); at++)
+    for (int64_t places : {4, 2}) {
+      RegionPlan own = p;
+      if (!take_places(own, at, places)) continue;
+      Chosen other = choose_width(c, own, flops_per_element, nullptr);
+      if (other.plan.width < best.plan.width || other.plan.rows < int64_t{c.target.num_sms} * kUnrolledThreads ||
+          other.cost.us > std::min(kGain * alone, best.cost.us))
+        continue;
+      best = std::move(other), numbers.own_rows = static_cast<int>(places), numbers.own_loop = static_cast<int>(at);
+    }
+}
+
+/// The same at another shape, where there may be fewer places.
+static void walk_as(RegionPlan& p, const RegionNumbers& given) {
+  for (int64_t places = given.own_rows; places > 1; places--)
+    if (take_places(p, static_cast<size_t>(given.own_loop), places)) return;
+}
+
+/// Threads, vectors and places of loops that are in order. given: as at another shape.
+static Chosen choose(const RegionContext& c, RegionPlan p, double flops_per_element, const RegionNumbers* given, RegionNumbers& numbers) {
+  while (merge_one(p, p.outer) || merge_one(p, p.inner)) {}
+  const bool in_squares = tile_transposes(p);
+  if (const int loop = in_squares ? -1 : loop_of_places(p, c.target, given); loop >= 0) unroll(p, loop);
+  const bool elementwise = p.shape == RegionPlan::Shape::kPointwise && p.outer.size() > 1 && p.unrolled < 0;
+  if (given && given->by_rows && elementwise) p = by_rows(p);
+  if (given && given->own_loop >= 0) walk_as(p, *given);
+  else if (given && ((given->split_rows && !split_rows(p)) || (given->own_rows > 0 && !take_rows(p, given->own_rows)))) return {};
+  if (p.chunk < 0 && !in_squares) find_kept(p, [&](const RegionInstr& i) { return load_kind(p, i); });
+  Chosen best = choose_width(c, p, flops_per_element, given);
+  if (!given && elementwise && best.plan.width == 1)
+    if (Chosen rows = choose_width(c, by_rows(p), flops_per_element, nullptr); rows.plan.uneven && rows.score < best.score * 0.9)
+      best = std::move(rows), numbers.by_rows = true;
+  if (!given && !best.plan.windows.empty()) choose_places(c, p, flops_per_element, best, numbers);
+  else if (!given && elementwise && !in_squares && !numbers.by_rows) walk(c, p, flops_per_element, best, numbers);
+  return best;
+}
+
 static std::optional<RegionPlanned> plan_anew(const RegionContext& c, const RegionGroup& group, int max_statements) {
   auto lowered = lower_region(c, group, max_statements);
   if (!lowered) return std::nullopt;
   RegionPlan& p = lowered->plan;
-  bool has_reduce = false;
+  bool has_reduce = false, both = false;
   for (const RegionPass& pass : p.passes) has_reduce = has_reduce || !pass.reduces.empty();
   std::vector<int> key{static_cast<int>(group.split.half)};
   for (const RegionRoot& r : group.roots) key.push_back(r.value * 2 + (r.stores.empty() ? 0 : 1));
@@ -580,31 +634,24 @@ static std::optional<RegionPlanned> plan_anew(const RegionContext& c, const Regi
         std::is_permutation(p.inner.begin(), p.inner.end(), it->second.inner.begin(), it->second.inner.end()))
       given = &it->second;
   if (given) p.shape = given->shape, p.outer = given->outer, p.inner = given->inner;
-  else order_loops(p, has_reduce);
+  else both = order_loops(p, has_reduce);
   RegionNumbers numbers{p.shape, p.outer, p.inner};
-  while (merge_one(p, p.outer) || merge_one(p, p.inner)) {}
-  const bool in_squares = tile_transposes(p);
-  if (const int loop = in_squares ? -1 : loop_of_places(p, c.target, given); loop >= 0) unroll(p, loop);
-  const bool elementwise = p.shape == RegionPlan::Shape::kPointwise && p.outer.size() > 1 && p.unrolled < 0;
-  if (given && given->by_rows && elementwise) p = by_rows(p);
-  if (given && ((given->split_rows && !split_rows(p)) || (given->own_rows > 0 && !take_rows(p, given->own_rows)))) return std::nullopt;
-  if (p.chunk < 0 && !in_squares) find_kept(p, [&](const RegionInstr& i) { return load_kind(p, i); });
-  auto [best, cost, score] = choose_width(c, p, lowered->flops_per_element, given);
-  if (!given && elementwise && best.width == 1)
-    if (Chosen rows = choose_width(c, by_rows(p), lowered->flops_per_element, nullptr); rows.plan.uneven && rows.score < score * 0.9)
-      best = std::move(rows.plan), cost = std::move(rows.cost), numbers.by_rows = true;
-  if (!given && !best.windows.empty()) {
-    Chosen chosen{std::move(best), std::move(cost), score};
-    choose_places(c, p, lowered->flops_per_element, chosen, numbers);
-    best = std::move(chosen.plan), cost = std::move(chosen.cost);
+  Chosen best = choose(c, p, lowered->flops_per_element, given, numbers);
+  if (best.plan.passes.empty()) return std::nullopt;
+  if (both) {
+    turn_loops(p);
+    RegionNumbers turned{p.shape, p.outer, p.inner};
+    if (Chosen other = choose(c, p, lowered->flops_per_element, nullptr, turned); other.score < kTurned * best.score)
+      best = std::move(other), numbers = std::move(turned);
   }
   if (c.tape && !c.tape->replays) {
-    numbers.width = best.width, numbers.threads = best.threads, numbers.team = best.team, numbers.columns = best.columns,
-    numbers.cluster = best.cluster, numbers.held = best.held > 0, numbers.unpacked = best.unpacked, numbers.uneven = best.uneven,
-    numbers.staged = best.staged, numbers.kept = best.kept, numbers.unrolled = best.unrolled >= 0 && numbers.own_rows == 0;
+    const RegionPlan& q = best.plan;
+    numbers.width = q.width, numbers.threads = q.threads, numbers.team = q.team, numbers.columns = q.columns, numbers.cluster = q.cluster,
+    numbers.held = q.held > 0, numbers.unpacked = q.unpacked, numbers.uneven = q.uneven, numbers.staged = q.staged, numbers.kept = q.kept,
+    numbers.unrolled = q.unrolled >= 0 && numbers.own_rows == 0;
     c.tape->regions[key] = std::move(numbers);
   }
-  return RegionPlanned{std::move(best), std::move(cost), std::move(lowered->nodes)};
+  return RegionPlanned{std::move(best.plan), std::move(best.cost), std::move(lowered->nodes)};
 }
 
 std::optional<RegionPlanned> plan_region(const RegionContext& c, const RegionGroup& group, int max_statements) {

@@ -58,13 +58,14 @@ bool split_rows(RegionPlan& p) {
   return length > 0;
 }
 
-bool take_rows(RegionPlan& p, int64_t rows) {
-  if (p.shape != Shape::kPointwise || p.unrolled >= 0 || !p.inner.empty() || p.outer.size() < 2) return false;
-  const size_t at = p.outer.size() - 2;
+bool take_rows(RegionPlan& p, int64_t rows) { return p.outer.size() >= 2 && take_places(p, p.outer.size() - 2, rows); }
+
+bool take_places(RegionPlan& p, size_t at, int64_t places) {
+  if (p.shape != Shape::kPointwise || p.unrolled >= 0 || !p.inner.empty() || at + 1 >= p.outer.size()) return false;
   const int64_t extent = p.vars[static_cast<size_t>(p.outer[at])].extent;
-  if (extent % rows) return false;
-  if (extent > rows) split_loop(p, p.outer, at, rows);
-  const int own = p.outer[p.outer.size() - 2];
+  if (extent % places) return false;
+  if (extent > places) split_loop(p, p.outer, at++, places);
+  const int own = p.outer[at];
   std::erase(p.outer, own);
   p.inner = {own};
   p.unrolled = own;

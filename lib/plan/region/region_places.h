@@ -11,6 +11,8 @@ bool split_rows(RegionPlan&);
 /// An elementwise kernel's threads work on so many neighbouring rows each, so that what windows of these share is read once; false: rows do
 /// not come in as many.
 bool take_rows(RegionPlan&, int64_t rows);
+/// The same along the outer loop in place `at`, which is not the last.
+bool take_places(RegionPlan&, size_t at, int64_t places);
 
 /// Whether windows of some of so many neighbours along the loop ahead of the last read the same elements. For plans with a width.
 bool shares_rows(const RegionPlan&, int64_t rows);

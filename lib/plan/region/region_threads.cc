@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "mirage/support/round.h"
+#include "plan/region/region_traffic.h"
 
 namespace mirage {
 
@@ -383,6 +384,19 @@ double computed_us(const Target& t, const RegionPlan& p, int64_t bytes) {
   return t.launch_us + std::pow(std::pow(memory, q) + std::pow(computed, q), 1 / q);
 }
 
+/// Microseconds of a kernel that holds nothing, reading and writing in turn. Of an elementwise one with what its blocks bring from L2,
+/// sectors that are written by halves, and what it computes (docs/decisions.md, "Threads walk along what they share").
+double with_traffic(const Target& t, const RegionPlan& p, int64_t bytes, double share) {
+  const double memory = static_cast<double>(bytes) / (t.dram_bytes_per_us * share);
+  if (p.shape != RegionPlan::Shape::kPointwise) return memory;
+  constexpr double kL2 = 1.25, kPower = 4;   // of the rate of reads alone
+  const RegionTraffic traffic = traffic_of(p, bytes);
+  const double dram = memory + traffic.half_written / (t.dram_bytes_per_us * share),
+               l2 = traffic.l2_bytes / (kL2 * t.l2_bytes_per_us * share),
+               issue = traffic.instructions / (static_cast<double>(std::min<int64_t>(p.blocks, t.num_sms)) * 128 * t.clock_per_us);
+  return std::pow(std::pow(dram, kPower) + std::pow(l2, kPower) + std::pow(issue, kPower), 1 / kPower);
+}
+
 /// What a kernel takes for its memory, its walks and its rows' turns.
 Cost memory_cost(const Target& t, const RegionPlan& p, int64_t bytes, double flops) {
   if (p.staged) return staged_cost(t, p, bytes, flops);
@@ -401,7 +415,7 @@ Cost memory_cost(const Target& t, const RegionPlan& p, int64_t bytes, double flo
     if (const Turns turn = turns(t, p, bytes); p.shape == RegionPlan::Shape::kRow && p.team > 32 && turn.waves > 1)
       memory = std::max(memory, std::hypot(static_cast<double>(bytes) / (t.dram_bytes_per_us * 0.97), turn.us));
   } else {
-    memory = static_cast<double>(cost.bytes) / (t.dram_bytes_per_us * std::max(share, 0.004));   // reading and writing in turn
+    memory = with_traffic(t, p, bytes, std::max(share, 0.004));
     const double waves = std::max(1.0, static_cast<double>(p.blocks) * p.threads / (t.num_sms * 2048.0)),
                  walks = static_cast<double>(ceil_div(p.length, threads_along(p))) * static_cast<double>(p.passes.size());
     // elements one by one: the walk counts, not the bytes under way (softmax of 32 x 50257 by 512 threads a row 24.9)

@@ -115,7 +115,7 @@ class Interpreter {
   /// That the emitted code finds the element where its window has it.
   void check_window(const RegionInstr& i) {
     const RegionWindow& w = p_->windows[static_cast<size_t>(i.window)];
-    const int64_t first = eval(w.first), in = i.place + lane_of_vector_;
+    const int64_t first = eval(w.first), in = i.place + (p_->lane >= 0 ? i.index.coefficient(p_->lane) : 1) * lane_of_vector_;
     const Buffer& b = plan_.buffers[static_cast<size_t>(p_->accesses[static_cast<size_t>(i.access)].buffer)];
     if (w.access != i.access || first % p_->width || eval(i.index) != first + in || in < 0 || in >= int64_t{w.vectors} * p_->width ||
         p_->accesses[static_cast<size_t>(i.access)].span * dtype_bytes(b.dtype) != b.bytes())

@@ -1,5 +1,5 @@
 // Rows that the blocks of a cluster share, and columns that are held in registers, on the CPU: every division of a few programs.
-#include "emulate/rows.h"
+#include "emulate/regions/rows.h"
 
 using namespace mirage;
 using namespace mirage::test;

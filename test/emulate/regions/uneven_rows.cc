@@ -2,7 +2,7 @@
 // the CPU: every division of many programs. Concatenations of many reads, each place of which has code of its own.
 #include <tuple>
 
-#include "emulate/rows.h"
+#include "emulate/regions/rows.h"
 #include "mirage/codegen/module.h"
 
 using namespace mirage;

@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "emulate/rows.h"
+#include "emulate/regions/rows.h"
 
 using namespace mirage;
 using namespace mirage::test;
