@@ -1,5 +1,5 @@
 // Homogeneity: how each value of a graph scales when the exponentials of a set share a factor e^-m that may differ per index
-// (docs/search.md, "Stability"). Read by stabilize.cc.
+// (docs/stability.md). Read by stabilize.cc.
 #pragma once
 #include <optional>
 #include <set>

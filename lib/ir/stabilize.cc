@@ -1,4 +1,4 @@
-// Shifts exponentials so that they cannot overflow, or takes shifts away (docs/search.md, "Stability"): before the search maxima go whose
+// Shifts exponentials so that they cannot overflow, or takes shifts away (docs/stability.md): before the search maxima go whose
 // effect cancels, behind it they come back per tile.
 #include "mirage/ir/stabilize.h"
 

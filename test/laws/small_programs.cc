@@ -1,7 +1,7 @@
 // "Never slower" for small programs whose sizes no tile divides: where one kernel was measured faster than the straightforward ones, the
 // model must not choose those, and where it was slower not it. Measured on an H200 (cold, graphs of more than 20 launches over 200 MB of
 // inputs, microseconds): one kernel, straightforward. The table is what generic block kernels cost outside their loops
-// (lib/plan/block/cost.cc); programs where the model is still wrong are in docs/planning.md.
+// (lib/plan/block/cost.cc); programs where the model is still wrong are in docs/measurements/blocks.md.
 #include <catch2/catch.hpp>
 
 #include <fmt/format.h>

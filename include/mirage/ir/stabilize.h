@@ -1,4 +1,4 @@
-// Softmaxes without overflow (docs/search.md, "Stability"): the search and the algebra work on exp(x), kernels on exp(x - m). Stands on
+// Softmaxes without overflow (docs/stability.md): the search and the algebra work on exp(x), kernels on exp(x - m). Stands on
 // both sides of the search: unshift() before it, stabilize() behind it.
 #pragma once
 #include <optional>

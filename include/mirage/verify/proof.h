@@ -1,4 +1,4 @@
-// Proof in index notation (docs/search.md section 5, docs/verification.md): do two graphs compute the same function, by algebra on their
+// Proof in index notation (docs/verification.md): do two graphs compute the same function, by algebra on their
 // elements, at any size? The second answer beside random testing.
 #pragma once
 #include <cstdint>

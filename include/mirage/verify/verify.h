@@ -1,4 +1,4 @@
-// Verification (OSDI'25 section 5, docs/search.md): is a graph the same function as the reference? The answer is never a bool.
+// Verification (OSDI'25 section 5, docs/verification.md): is a graph the same function as the reference? The answer is never a bool.
 #pragma once
 #include <cstdint>
 #include <optional>

@@ -718,7 +718,7 @@ class BlockEmitter : TextLines {
          d_.cluster > 1 ? fmt::format("begin + {0} < {1} ? begin + {0} : {1}", each, chunks_) : std::to_string(chunks_));
     line("const int first = {0}, iterations = (end - begin - first + {1}) / {2};", warps_ > 1 ? "warp_id()" : "0", warps_ - 1, warps_);
     // Blocks start at different places, so that they do not all ask the same lines of a shared operand from L2 at once (0.8 us of 19 on
-    // rms_norm_linear, docs/planning.md).
+    // rms_norm_linear, docs/measurements/blocks.md).
     const auto x = std::find_if(p_.axes.begin(), p_.axes.end(), [](const Axis& a) { return a.kind == AxisKind::kGrid; });
     line("const int turn = {};",
          rotated_ ? fmt::format("int(int64_t(block_{}) * (end - begin) / {})", x->name, x->extent) : "0");

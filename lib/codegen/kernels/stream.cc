@@ -305,7 +305,7 @@ class StreamEmitter : public MatrixText {
   bool weights_first() const { return next_to_.waits && next_to_.early; }
   /// Whether rows are asked for before the weights, behind which they would wait for device memory: those that are reduced before the loop,
   /// those that operands are computed from (0.3 us; as they are stored: -0.1), and more than 16 of them, as long as nothing has to wait
-  /// for the kernel ahead (docs/planning.md, "What is asked for first").
+  /// for the kernel ahead (docs/kernels.md, "What is asked for first").
   bool small_first() const {
     if (row_tiles() > 2 && is_ring() && !weights_first()) return true;
     if (holds_rows()) return true;

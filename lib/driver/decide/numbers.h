@@ -1,4 +1,4 @@
-// The choice of numbers (docs/architecture.md, "Structure first, numbers later"): tile sizes for verified structures by the cost model.
+// The choice of numbers (docs/planning.md, "Strategies"): tile sizes for verified structures by the cost model.
 // Bounded by counts, never by time, so that the result does not depend on the machine it runs on.
 #pragma once
 #include <optional>

@@ -1,6 +1,6 @@
 // What one launch of an attention plan takes: waves of blocks, each a start, its chunks and an end. A multiprocessor's time for 64 queries
 // times a chunk is the largest of what L2 delivers and what its warps can issue, times how badly the warps of that division overlap.
-// Constants were fitted on an H200; docs/planning.md shows the variants they must rank.
+// Constants were fitted on an H200; docs/measurements/attention.md shows the variants they must rank.
 #include <algorithm>
 #include <cmath>
 

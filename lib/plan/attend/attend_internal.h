@@ -22,7 +22,7 @@ std::string check_regions(const AttendPlan& p);
 /// Plans for up to 16 queries and many features or columns (device library, 67_attend_wide): adds those that fit to `plans`.
 void add_wide_plans(const AttendPlan& base, const Target&, std::vector<AttendPlan>& plans);
 
-/// The time of a plan whose numbers and places are set. Constants were fitted on an H200 (docs/planning.md).
+/// The time of a plan whose numbers and places are set. Constants were fitted on an H200 (docs/measurements/attention.md).
 Cost estimate_attend(const AttendPlan&, const Target&);
 
 }  // namespace mirage

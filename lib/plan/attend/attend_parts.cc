@@ -1,4 +1,4 @@
-// Keys and values in two parts: a cache, and the keys that are appended to it (docs/planning.md). No chunk has keys of both, so a chunk is
+// Keys and values in two parts: a cache, and the keys that are appended to it (docs/kernels.md). No chunk has keys of both, so a chunk is
 // one tensor copy as ever, and its keys keep their numbers. Or queries and keys in two parts along their features: boxes of 64 features
 // come from the one or the other.
 #include <algorithm>

@@ -1,5 +1,5 @@
 // The cost model: what one launch of a block plan takes, from bytes, arithmetic, latency and waves. Rates are the target's; shape factors
-// were fitted on an H200 (docs/planning.md).
+// were fitted on an H200 (docs/measurements/blocks.md).
 #include <algorithm>
 #include <cmath>
 #include <functional>

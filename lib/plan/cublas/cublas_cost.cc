@@ -1,5 +1,5 @@
 // What cuBLASLt takes for a product, from outside: waves of tiles at the rate of the units or of what feeds them, device memory, and what
-// every call costs. The constants are fitted to test/gpu/products.cu (docs/performance.md, "Products by cuBLASLt").
+// every call costs. The constants are fitted to test/gpu/products.cu (docs/measurements/cublas.md).
 #include <algorithm>
 #include <array>
 #include <cmath>

@@ -1,6 +1,6 @@
 // The cost model of stream plans: launch, first latency, the bytes at the rate that the copies in flight sustain, and the meeting of warps
-// and blocks at the end. Constants are fitted to the variants measured on an H200 (docs/planning.md); test/unit/plan/stream.cc holds their
-// order.
+// and blocks at the end. Constants are fitted to the variants measured on an H200 (docs/measurements/streams.md); test/unit/plan/stream.cc
+// holds their order.
 #include <algorithm>
 #include <cmath>
 #include <functional>

@@ -1,6 +1,6 @@
 // The cost model of tile plans: launch, first latency, the bytes at the rate that the stages in flight sustain or the products at the rate
 // of the tensor cores, and the meeting of the cluster's blocks. Constants are fitted to the variants measured on an H200
-// (docs/planning.md); test/unit/plan/tile.cc holds their order.
+// (docs/measurements/tiles.md); test/unit/plan/tile.cc holds their order.
 #include <algorithm>
 #include <cmath>
 #include <vector>

@@ -130,8 +130,8 @@ std::vector<TileChoice> turned_choices(const TilePlan& matched) {
 
 namespace {
 
-// One H200, cold, 4096 columns, rank 16 (docs/performance.md): 64 x 64 per block, reductions of 128 and 256: 3.28, 3.58; 64 x 128 of 256
-// rows 4.52; 128 x 64 there 5.04.
+// One H200, cold, 4096 columns, rank 16 (docs/measurements/tiles.md): 64 x 64 per block, reductions of 128 and 256: 3.28, 3.58; 64 x 128 of
+// 256 rows 4.52; 128 x 64 there 5.04.
 constexpr double kStartUs = 2.3;            // until the first bytes are there, and the tail
 constexpr double kAreaUs = 0.45, kGroupUs = 0.3;   // beyond 64 x 64 per block; beyond one warpgroup
 

@@ -1,5 +1,5 @@
 // The block level of the enumeration: grows block graphs operator by operator, in increasing rank, under one split (OSDI'25 algorithm 1,
-// docs/search.md section 2).
+// docs/search.md).
 #pragma once
 #include <map>
 #include <optional>

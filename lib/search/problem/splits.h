@@ -1,5 +1,5 @@
 // What a block graph may load and how: the part of the reference that one graph-defined operator computes, the indices of einsum notation
-// in it, and every way to put them on grid axes and the loop (docs/search.md section 1). Numbers play no part: an index is on an axis or it
+// in it, and every way to put them on grid axes and the loop (docs/search.md). Numbers play no part: an index is on an axis or it
 // is not.
 #pragma once
 #include <array>

@@ -1,4 +1,4 @@
-// Normal forms of the prover (docs/verification.md; docs/search.md "Proof in index notation"): polynomials with rational coefficients over
+// Normal forms of the prover (docs/verification.md, "The proof in index notation"): polynomials with rational coefficients over
 // powers of atoms, hash-consed. An atom is an element of an input, an exponential, an uninterpreted function, a maximum over indices, an
 // indicator of an index condition, or a sum over indices that no factor can leave. Nothing here is shared with lib/expr, whose sums forget
 // which index they run over.

@@ -1,4 +1,4 @@
-// Z3 for what uninterpreted equality leaves open: maxima of sets, conditions, comparisons, over one element (docs/search.md section 5).
+// Z3 for what uninterpreted equality leaves open: maxima of sets, conditions, comparisons, over one element (docs/verification.md).
 #pragma once
 #include "verify/proof/proof_terms.h"
 

@@ -1,5 +1,5 @@
-// Attention as block graphs and the divisions of it that were measured on an H200 (cold, microseconds; docs/planning.md): what the test of
-// the cost model ranks, and whose emitted text test/golden/texts.cc keeps.
+// Attention as block graphs and the divisions of it that were measured on an H200 (cold, microseconds; docs/measurements/attention.md):
+// what the test of the cost model ranks, and whose emitted text test/golden/texts.cc keeps.
 #pragma once
 #include <algorithm>
 #include <string>

@@ -1,5 +1,5 @@
-// Linear layers as block graphs and the divisions of them that were measured on an H200 (cold, microseconds; docs/planning.md): what the
-// tests of the cost models rank, and whose emitted text test/golden/texts.cc keeps.
+// Linear layers as block graphs and the divisions of them that were measured on an H200 (cold, microseconds; docs/measurements/streams.md):
+// what the tests of the cost models rank, and whose emitted text test/golden/texts.cc keeps.
 #pragma once
 #include <utility>
 #include <vector>

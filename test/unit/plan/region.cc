@@ -85,7 +85,7 @@ TEST_CASE("softmax is one kernel of three passes, rows and columns alike") {
 }
 
 TEST_CASE("few threads share a row where all rows are resident at once, more where rows follow each other") {
-  const auto rows_of = [](int64_t rows, int64_t columns) {   // measured on an H200 (docs/planning.md, Rows)
+  const auto rows_of = [](int64_t rows, int64_t columns) {   // measured on an H200 (docs/measurements/rows.md)
     Sketch s;
     s.output(softmax(s.b, s.input(DType::kF16, Dims{rows, columns}), 1), DType::kF16);
     const Program p = s.finish();

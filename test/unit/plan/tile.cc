@@ -174,7 +174,7 @@ TEST_CASE("blocks that share rows come in whole clusters, and only in large plan
   CHECK(!divide_tile(r, {1, 112, 64, 3, 1, 1, true, 2, true, 4}, target(), reason));   // 28 rows each: a swizzled tile repeats after eight
 }
 
-// docs/planning.md, "Tiles on warpgroups": emitted kernels, one H200, cold.
+// docs/measurements/tiles.md: emitted kernels, one H200, cold.
 TEST_CASE("no plan has wgmma with more accumulators than ptxas lets a thread have at its launch") {
   std::string reason;
   const Case c = linear(2048, 256, 2048);   // four warpgroups of 160 rows: 80 accumulators and 26 more where 640 threads leave 96 (C7602)

@@ -1,4 +1,4 @@
-// What issue 3 shows, as counts instead of seconds (those are in docs/search.md): the programs, as their specs have them, lead to these
+// What issue 3 shows, as counts instead of seconds (docs/measurements/search.md): the programs, as their specs have them, lead to these
 // structures within so many states.
 #include <algorithm>
 #include "helpers.h"

@@ -1,6 +1,6 @@
-// The table of docs/search.md: states and seconds with and without each gate at growing bounds, on one thread and two. Not run by default:
-// test_unit_search "[.table]"; MIRAGE_TABLE_SECONDS per cell (600), MIRAGE_TABLE_THREADS (1,2), MIRAGE_TABLE_ROWS (all; names of rows,
-// separated by semicolons), MIRAGE_TABLE_SPEC (rms_norm_linear).
+// The table of docs/measurements/search.md: states and seconds with and without each gate at growing bounds, on one thread and two. Not run
+// by default: test_unit_search "[.table]"; MIRAGE_TABLE_SECONDS per cell (600), MIRAGE_TABLE_THREADS (1,2), MIRAGE_TABLE_ROWS (all; names
+// of rows, separated by semicolons), MIRAGE_TABLE_SPEC (rms_norm_linear).
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
