@@ -77,9 +77,10 @@ class Slices {
   // ---- slices of what is computed
 
   /// Whether v is computed for its slices along `dim` alone, of which none needs what another one does, and is better computed part by
-  /// part.
+  /// part: columns of a product by weights, or rows of weights times something larger (channels ahead of places).
   bool parts_of(ValueId v, int dim) {
-    if (!moves(v, dim)) return false;
+    const int back = g_.dims(v).rank() - 1 - dim;
+    if (back > 1 || !moves(v, back)) return false;
     std::vector<std::pair<int64_t, int64_t>> parts;
     bool elementwise = true;
     for (NodeId n : users(v)) {
@@ -95,13 +96,14 @@ class Slices {
       alike = alike && parts[i].second - parts[i].first == parts[0].second - parts[0].first;
     }
     const Dims& d = g_.dims(v);
-    const bool few = d.elements() / d.back() <= kFewRows;
-    return parts.size() > 1 && (products(v) == 1 ? few || (alike && elementwise) : products(v) == 2 && few && alike && elementwise);
+    const bool few = d.elements() / d[dim] <= kFewRows;
+    const int n = products(v, back);
+    return parts.size() > 1 && (n == 1 ? few || (alike && elementwise) : n == 2 && few && alike && elementwise);
   }
   /// Products that v is a function of, none of another one, each counted once: each would be as many as there are parts (the gates of a
   /// recurrent cell: two products and a map are 13 us, eight and a map 36). Two of 16-bit weights are one pass over both where their parts
   /// are only put together elementwise (plan/stream.h); others count as many.
-  int products(ValueId v) const {
+  int products(ValueId v, int back) const {
     std::set<ValueId> seen = {v};
     std::vector<ValueId> next = {v};
     int n = 0;
@@ -109,63 +111,92 @@ class Slices {
     while (!next.empty()) {
       const ValueId at = next.back();
       next.pop_back();
-      if (g_.def_form<MatMul>(at)) n++, narrow = narrow && is16(g_.type(g_.def(at).operands[1]).dtype);
+      if (g_.def_form<MatMul>(at)) n++, narrow = narrow && is16(g_.type(weights(at, back)).dtype);
       if (!g_.def_form<Map>(at)) continue;
       for (ValueId o : g_.def(at).operands)
-        if (is_part(o) && seen.insert(o).second) next.push_back(o);
+        if (is_part(o, back) && seen.insert(o).second) next.push_back(o);
     }
     return n == 1 || narrow ? n : 3;
   }
-  /// Whether a slice of v's dimension `dim` is a product by a slice of a weight, or a function of one that nothing else reads.
-  bool moves(ValueId v, int dim) {
-    if (dim != g_.dims(v).rank() - 1) return false;
-    if (const auto known = moves_.find(v); known != moves_.end()) return known->second;
-    return moves_[v] = last_moves(v);
+  /// The operand of a product that a slice of its columns (back 0: the last dimension) or rows (1: the last but one) is a slice of.
+  ValueId weights(ValueId v, int back) const { return g_.def(v).operands[back == 0 ? 1 : 0]; }
+  /// Whether a slice of that dimension of v is a product by a slice of a weight, or a function of one that nothing else reads.
+  bool moves(ValueId v, int back) {
+    const auto key = std::pair(v, back);
+    if (const auto known = moves_.find(key); known != moves_.end()) return known->second;
+    return moves_[key] = back_moves(v, back);
   }
-  bool last_moves(ValueId v) {
-    if (g_.def_form<MatMul>(v)) return is_given(g_.def(v).operands[1]);
+  bool back_moves(ValueId v, int back) {
+    if (g_.def_form<MatMul>(v)) {
+      const ValueId w = weights(v, back), x = weights(v, 1 - back);
+      return is_given(w) && (back == 0 || g_.dims(w).elements() <= g_.dims(x).elements());
+    }
     if (!g_.def_form<Map>(v)) return false;
     bool any = false;
     for (ValueId o : g_.def(v).operands) {
-      if (!is_part(o)) continue;
-      const Dims& e = g_.dims(o);
-      if (users(o).size() != 1 || !moves(o, e.rank() - 1)) return false;
+      if (!is_part(o, back)) continue;
+      if (users(o).size() != 1 || !moves(o, back)) return false;
       any = true;
     }
     return any;
   }
-  /// Whether a slice of what reads o along its last dimension needs a slice of o that has to be computed.
-  bool is_part(ValueId o) const {
+  /// Whether o has more than one element along the dimension that is `back` from its last.
+  bool has(ValueId o, int back) const {
     const Dims& e = g_.dims(o);
-    return e.rank() > 0 && e.back() > 1 && !is_given(o);
+    return e.rank() > back && e[e.rank() - 1 - back] > 1;
+  }
+  /// Whether a slice of what reads o along that dimension needs a slice of o that has to be computed.
+  bool is_part(ValueId o, int back) const { return has(o, back) && !is_given(o); }
+  /// Whether dimensions of one element are all that a reshape adds or takes away.
+  bool only_ones(ValueId v) const {
+    if (!g_.def_form<Reshape>(v)) return false;
+    const auto others = [](const Dims& d) {
+      Dims out;
+      for (int64_t x : d) if (x != 1) out.push_back(x);
+      return out;
+    };
+    return others(g_.dims(v)) == others(g_.dims(g_.def(v).operands[0]));
   }
   /// An input, or a view of one.
   bool is_given(ValueId v) const {
-    while (g_.def_form<Transpose>(v)) v = g_.def(v).operands[0];
+    while (g_.def_form<Transpose>(v) || only_ones(v)) v = g_.def(v).operands[0];
     return g_.def_form<Input>(v) != nullptr;
   }
   ValueId part(ValueId v, Slice s) {
-    const auto key = std::make_tuple(v, s.start, s.stop);   // a reader may read it twice
+    const auto key = std::make_tuple(v, s.dim, s.start, s.stop);   // a reader may read it twice
     if (const auto known = parts_.find(key); known != parts_.end()) return known->second;
     return parts_[key] = make_part(v, s);
   }
   ValueId make_part(ValueId v, Slice s) {
     changed_ = true;
     const Node& node = g_.def(v);
+    const int back = g_.dims(v).rank() - 1 - s.dim;
     const auto of = [&](ValueId o) {
-      const Dims& e = g_.dims(o);
-      if (e.rank() == 0 || e.back() == 1) return made(o);
+      if (!has(o, back)) return made(o);
       Slice own = s;
-      own.dim = e.rank() - 1;
+      own.dim = g_.dims(o).rank() - 1 - back;
       return is_given(o) ? view(o, own) : part(o, own);
     };
-    if (std::holds_alternative<MatMul>(node.op)) return add(MatMul{}, {made(node.operands[0]), of(node.operands[1])});
+    if (std::holds_alternative<MatMul>(node.op)) {
+      const ValueId x = node.operands[0], y = node.operands[1];
+      return back == 0 ? add(MatMul{}, {made(x), of(y)}) : add(MatMul{}, {of(x), made(y)});
+    }
     std::vector<ValueId> operands;
     for (ValueId o : node.operands) operands.push_back(of(o));
     return add(node.op, operands);
   }
-  /// The slice of an input; of a transposed one, its slice transposed.
+  /// The slice of an input; of a view of one, its slice's view.
   ValueId view(ValueId v, Slice s) {
+    if (only_ones(v)) {
+      const ValueId from = g_.def(v).operands[0];
+      Dims dims = g_.dims(v);
+      Slice own = s;
+      int left = 0;   // dimensions of more elements ahead of it
+      for (int d = 0; d < s.dim; d++) left += dims[d] != 1;
+      for (own.dim = 0; left > 0 || g_.dims(from)[own.dim] == 1; own.dim++) left -= g_.dims(from)[own.dim] != 1;
+      dims[s.dim] = s.stop - s.start;
+      return add(Reshape{dims}, {view(from, own)});
+    }
     const auto* t = g_.def_form<Transpose>(v);
     if (!t) return add(s, {made(v)});
     s.dim = t->perm[static_cast<size_t>(s.dim)];
@@ -227,8 +258,8 @@ class Slices {
   Builder b_;
   std::vector<ValueId> at_;
   std::set<ValueId> packed_;   ///< new values that nothing but slices read
-  std::map<ValueId, bool> moves_;
-  std::map<std::tuple<ValueId, int64_t, int64_t>, ValueId> parts_;   ///< by value, start and stop
+  std::map<std::pair<ValueId, int>, bool> moves_;
+  std::map<std::tuple<ValueId, int, int64_t, int64_t>, ValueId> parts_;   ///< by value, dimension, start and stop
   bool changed_ = false, failed_ = false;
 };
 

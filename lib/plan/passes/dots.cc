@@ -74,10 +74,9 @@ class Dots {
   bool is_short_product(const Node& n) const {
     return std::holds_alternative<MatMul>(n.op) && is_short(g_.dims(n.operands[0])[g_.dims(n.operands[0]).rank() - 1]);
   }
-  /// Across lines: neighbours along the last dimension are read at once as they are.
   bool is_short_reduction(const Node& n) const {
     const auto* r = std::get_if<Reduce>(&n.op);
-    return r && r->group == 0 && r->dim + 1 < g_.dims(n.operands[0]).rank() && is_short(g_.dims(n.operands[0])[r->dim]);
+    return r && r->group == 0 && is_short(g_.dims(n.operands[0])[r->dim]);
   }
   static ValueId slice(Builder& b, ValueId v, int dim, int64_t at) { return b.add(Slice{dim, at, at + 1, 1}, {v}); }
   static ValueId add_product(Builder& b, ValueId x, ValueId y) {

@@ -35,6 +35,14 @@ Graph random_program(uint64_t seed) {
   std::vector<ValueId> parts;
   int64_t from = 0;
   const int dim = 1;
+  if (rng.below(4) == 0) {   // rows of weights, for each of a batch
+    const bool batch = rng.below(2);
+    const ValueId x = b.add_input(params++, {DType::kF16, batch ? Dims{2, 5, 72} : Dims{1, 5, 72}}),
+                  w = b.add_input(params++, {DType::kF16, rng.below(2) ? Dims{packed, 5} : Dims{5, packed}});
+    const ValueId turned = at(w)[1] == 5 ? w : b.add([] { Transpose t; t.perm[0] = 1; return t; }(), {w});
+    y = b.add(MatMul{}, {b.add(Reshape{Dims{1, packed, 5}}, {turned}), x});
+    if (rng.below(2)) y = b.map(MapFn::kAdd, {y, b.add_input(params++, {DType::kF32, {packed, 1}})});
+  }
   const int64_t extent = at(y)[dim];
   while (from < extent) {
     const int64_t step = extent == packed ? pick({8, 8, 16, inner, 3}) : 1, to = std::min(extent, from + step);
@@ -45,7 +53,7 @@ Graph random_program(uint64_t seed) {
   for (ValueId p : parts) {
     const Dims d = at(p);
     ValueId v = p;
-    if (rng.below(2) && d[1] % inner == 0)
+    if (rng.below(2) && d[1] % inner == 0 && !(d.rank() == 3 && extent == packed))
       v = b.add(Reshape{d.rank() == 2 ? Dims{d[0], d[1] / inner, inner} : Dims{d[0], d[1] * d[2]}}, {v});
     if (rng.below(3) == 0) v = b.add(Reshape{Dims{1, at(v).elements() / at(v).back(), at(v).back()}}, {v});
     if (rng.below(3) == 0 && d == at(parts[0])) v = b.map(MapFn::kMul, {p, b.map(MapFn::kNeg, {parts[0]})});
@@ -91,6 +99,25 @@ TEST_CASE("programs compute the same with their slices moved, folded or not") {
   INFO(changed << " changed, " << products << " with products of their own");
   REQUIRE(changed > 600);
   REQUIRE(products > 200);
+}
+
+TEST_CASE("packed projections of a batch, and of channels ahead of places") {
+  const char* glu = "output 0 (mul (silu (slice 2 0:48 %y)) (slice 2 48:96 %y)) : f16";
+  CHECK(text((std::string("%x = input 0 : f16[2,65,64] %w = input 1 : f16[64,96] %y = matmul %x (reshape [1,64,96] %w) ") + glu).c_str()) ==
+        printed("%x = input 0 : f16[2,65,64] %w = input 1 : f16[64,96] %a = reshape [1,64,48] (slice 1 0:48 %w) %p = matmul %x %a "
+                "%q = silu %p %b = reshape [1,64,48] (slice 1 48:96 %w) %r = matmul %x %b output 0 (mul %q %r) : f16"));
+  // Weights stored [out, in].
+  CHECK_FALSE(text((std::string("%x = input 0 : f16[2,65,64] %w = input 1 : f16[96,64] %y = matmul %x (transpose (0,2,1) (reshape "
+                                "[1,96,64] %w)) ") + glu).c_str()).empty());
+  const char* rows = "output 0 (mul (silu (slice 1 0:48 %y)) (slice 1 48:96 %y)) : f16";
+  CHECK(text((std::string("%x = input 0 : f16[2,64,320] %w = input 1 : f16[96,64] %y = matmul (reshape [1,96,64] %w) %x ") + rows)
+                 .c_str()) ==
+        printed("%x = input 0 : f16[2,64,320] %w = input 1 : f16[96,64] %a = reshape [1,48,64] (slice 0 0:48 %w) %p = matmul %a %x "
+                "%q = silu %p %b = reshape [1,48,64] (slice 0 48:96 %w) %r = matmul %b %x output 0 (mul %q %r) : f16"));
+  // Rows of the larger operand stay one product.
+  CHECK(text("%x = input 0 : f16[4096,64] %w = input 1 : f16[64,96] %y = matmul %x %w output 0 (mul (silu (slice 0 0:2048 %y)) (slice 0 "
+             "2048:4096 %y)) : f16")
+            .empty());
 }
 
 TEST_CASE("packed projections are products of their own, packed inputs are cut along one dimension") {
