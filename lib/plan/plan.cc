@@ -187,45 +187,92 @@ Planned plan_with_tape(const Program& program, const Graph& graph, const Target&
   return Planner(program, remove_dead(graph), target, &tape, &model).run();
 }
 
-/// The plan of a graph, whose values are exact but where it casts.
-static Planned plan_exact(const Program& program, const Graph& graph, const Target& target, CallPlans& known) {
-  const Graph calls = lower_matmuls(graph, target, contract_rule(program), known);
-  Planned planned = Planner(program, calls, target, nullptr, nullptr, &known).run();
-  const auto pass = [&](Pass p, const Graph& g) { return is_on(p, target) ? rewrite(p, g, program) : std::nullopt; };
+namespace {
+
+/// The cheapest plan of a graph whose values are exact but where it casts: as it is, and as passes leave it.
+class Rewrites {
+ public:
+  Rewrites(const Program& program, const Graph& graph, const Target& target, CallPlans& known)
+      : program_(program), graph_(graph), target_(target), known_(known), calls_(lowered(graph)) {}
+
+  Planned run() {
+    planned_ = plan(calls_);
+    if (const auto ordered = pass(Pass::kOrder, calls_)) consider(*ordered, Kernels::kCopies, {Pass::kOrder});
+    rewrite_products(Pass::kDots, Kernels::kFree);
+    rewrite_products(Pass::kShort, Kernels::kFree);
+    if (!target_.has_tma || target_.sm != 90) return std::move(planned_);   // elsewhere operands are brought through registers in any case
+    rewrite_products(Pass::kDivide, Kernels::kPay);
+    move_factors();
+    store_operands();
+    return std::move(planned_);
+  }
+
+ private:
   // whether more of them must pay, and, if they do not only copy, no general one be among them
   enum class Kernels { kFree, kCopies, kPay };
-  const auto consider = [&](const Graph& g, Kernels kernels, std::vector<Pass> passes) {
-    Planned other = Planner(program, g, target, nullptr, nullptr, &known).run();
-    if (!other.plan) return;
-    if (planned.plan && kernels != Kernels::kFree && other.plan->kernels.size() > planned.plan->kernels.size() &&
-        ((kernels == Kernels::kPay && generic(*other.plan)) ||
-         other.plan->predicted_us > (kernels == Kernels::kCopies ? kMoreCopies : kMoreKernels) * planned.plan->predicted_us))
-      return;
-    if (planned.plan && other.plan->predicted_us >= planned.plan->predicted_us) return;
-    planned = std::move(other);
-    planned.plan->passes = std::move(passes);
-  };
-  if (const std::optional<Graph> ordered = pass(Pass::kOrder, calls)) consider(*ordered, Kernels::kCopies, {Pass::kOrder});
-  if (const std::optional<Graph> dots = is_on(Pass::kDots, target) ? dot_products(graph) : std::nullopt)
-    consider(lower_matmuls(*dots, target, contract_rule(program), known), Kernels::kFree, {Pass::kDots});
-  if (const std::optional<Graph> slices = is_on(Pass::kShort, target) ? short_products(graph) : std::nullopt)
-    consider(lower_matmuls(*slices, target, contract_rule(program), known), Kernels::kFree, {Pass::kShort});
-  if (!target.has_tma || target.sm != 90) return planned;   // elsewhere operands are brought through registers in any case
-  if (const std::optional<Graph> divided = is_on(Pass::kDivide, target) ? divide_products(graph, target) : std::nullopt)
-    consider(lower_matmuls(*divided, target, contract_rule(program), known), Kernels::kPay, {Pass::kDivide});
-  const std::optional<Graph> hoisted = pass(Pass::kHoist, calls);
-  const bool reduced = hoisted && reductions(*hoisted) > reductions(calls);
-  const std::optional<Graph> narrow = pass(Pass::kNarrow, hoisted ? *hoisted : calls);
-  if (hoisted && !(reduced && narrow)) consider(*hoisted, reduced ? Kernels::kPay : Kernels::kFree, {Pass::kHoist});
-  if (narrow) consider(*narrow, Kernels::kPay, hoisted ? std::vector{Pass::kHoist, Pass::kNarrow} : std::vector{Pass::kNarrow});
-  // A norm's squares leave with the operand, where they would be read again beside the ring.
-  if (const std::optional<Graph> normed = hoisted ? pass(Pass::kNorms, calls) : std::nullopt) {
-    consider(*normed, Kernels::kPay, {Pass::kNorms});
-    if (const std::optional<Graph> narrow_normed = pass(Pass::kNarrow, *normed))
-      consider(*narrow_normed, Kernels::kPay, {Pass::kNorms, Pass::kNarrow});
+
+  Graph lowered(const Graph& g) { return lower_matmuls(g, target_, contract_rule(program_), known_); }
+  Planned plan(const Graph& calls) { return Planner(program_, calls, target_, nullptr, nullptr, &known_).run(); }
+  std::optional<Graph> pass(Pass p, const Graph& g) const { return is_on(p, target_) ? rewrite(p, g, program_) : std::nullopt; }
+  /// What calls_ went through, and these.
+  std::vector<Pass> with(std::initializer_list<Pass> more) const {
+    std::vector<Pass> out = base_;
+    out.insert(out.end(), more);
+    return out;
   }
-  return planned;
-}
+  bool consider(const Graph& g, Kernels kernels, std::vector<Pass> passes) {
+    Planned other = plan(g);
+    if (!other.plan) return false;
+    if (planned_.plan && kernels != Kernels::kFree && other.plan->kernels.size() > planned_.plan->kernels.size() &&
+        ((kernels == Kernels::kPay && generic(*other.plan)) ||
+         other.plan->predicted_us > (kernels == Kernels::kCopies ? kMoreCopies : kMoreKernels) * planned_.plan->predicted_us))
+      return false;
+    if (planned_.plan && other.plan->predicted_us >= planned_.plan->predicted_us) return false;
+    planned_ = std::move(other);
+    planned_.plan->passes = std::move(passes);
+    return true;
+  }
+  /// A pass over products; what it leaves, if that is faster, is where those over calls begin.
+  void rewrite_products(Pass p, Kernels kernels) {
+    const auto g = is_on(p, target_) ? rewrite_matmuls(std::span(&p, 1), graph_, target_) : std::nullopt;
+    if (!g) return;
+    Graph calls = lowered(*g);
+    if (consider(calls, kernels, {p})) calls_ = std::move(calls), base_ = {p};
+  }
+  void move_factors() {
+    const auto moved = pass(Pass::kGains, calls_);
+    if (!moved) return;
+    consider(*moved, Kernels::kFree, with({Pass::kGains}));
+    const auto stored = pass(Pass::kHoist, *moved);
+    if (!stored) return;
+    consider(*stored, Kernels::kPay, with({Pass::kGains, Pass::kHoist}));
+    if (const auto narrow = pass(Pass::kNarrow, *stored))
+      consider(*narrow, Kernels::kPay, with({Pass::kGains, Pass::kHoist, Pass::kNarrow}));
+  }
+  void store_operands() {
+    const auto hoisted = pass(Pass::kHoist, calls_);
+    const bool reduced = hoisted && reductions(*hoisted) > reductions(calls_);
+    const auto narrow = pass(Pass::kNarrow, hoisted ? *hoisted : calls_);
+    if (hoisted && !(reduced && narrow)) consider(*hoisted, reduced ? Kernels::kPay : Kernels::kFree, with({Pass::kHoist}));
+    if (narrow) consider(*narrow, Kernels::kPay, hoisted ? with({Pass::kHoist, Pass::kNarrow}) : with({Pass::kNarrow}));
+    // A norm's squares leave with the operand, where they would be read again beside the ring.
+    if (const auto normed = hoisted ? pass(Pass::kNorms, calls_) : std::nullopt) {
+      consider(*normed, Kernels::kPay, with({Pass::kNorms}));
+      if (const auto narrow_normed = pass(Pass::kNarrow, *normed))
+        consider(*narrow_normed, Kernels::kPay, with({Pass::kNorms, Pass::kNarrow}));
+    }
+  }
+
+  const Program& program_;
+  const Graph& graph_;
+  const Target& target_;
+  CallPlans& known_;
+  Graph calls_;
+  std::vector<Pass> base_;
+  Planned planned_;
+};
+
+}  // namespace
 
 /// Per value of the plan's graph: whether it lies in memory with more than 16 bits, and is no result of the program.
 static std::vector<bool> stored_wide(const Plan& plan) {
@@ -252,7 +299,7 @@ Planned make_plan(const Program& program, const Graph& graph, const Target& targ
   const auto consider = [&](const Graph& g, std::optional<Where> where) {
     if (std::find(tried.begin(), tried.end(), g) != tried.end()) return;
     tried.push_back(g);
-    Planned p = plan_exact(program, g, target, known);
+    Planned p = Rewrites(program, g, target, known).run();
     if (p.plan && where) p.plan->kept = std::make_shared<const Graph>(g);
     if (!best.plan || (p.plan && p.plan->predicted_us < best.plan->predicted_us)) best = std::move(p), rounds = where;
   };

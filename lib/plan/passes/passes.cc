@@ -39,6 +39,7 @@ Target without_passes(Target t) {
 std::optional<Graph> rewrite(Pass p, const Graph& g, const Program& program) {
   switch (p) {
     case Pass::kOrder: return order_operands(program, g);
+    case Pass::kGains: return move_gains(g);
     case Pass::kHoist: return hoist_operands(g);
     case Pass::kNorms: return hoist_operands(g, true);
     case Pass::kNarrow: return narrow_operands(g, contract_rule(program));

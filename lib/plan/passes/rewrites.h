@@ -16,6 +16,9 @@ std::optional<Graph> dot_products(const Graph&);
 /// What Pass::kShort makes of it.
 std::optional<Graph> short_products(const Graph&);
 
+/// What Pass::kGains makes of a graph whose matmuls are calls; nullopt: nothing to do. gains.cc
+std::optional<Graph> move_gains(const Graph&);
+
 /// Every call's body as the strategies take it (separate_sums, mirage/plan/block.h).
 std::optional<Graph> with_separate_sums(const Graph&);
 

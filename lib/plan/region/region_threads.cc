@@ -373,7 +373,9 @@ double computed_us(const Target& t, const RegionPlan& p, int64_t bytes) {
   const double passes = static_cast<double>(p.passes.size()), blocks = static_cast<double>(p.blocks),
                resident = p.held > 0 ? p.blocks_per_sm : 1024.0 / p.threads, beside = std::min(resident, std::ceil(blocks / t.num_sms)),
                waves = blocks / (resident * t.num_sms),
-               elements = static_cast<double>(p.rows) * static_cast<double>(p.length) * p.width,
+               // a team's threads that have nothing to do wait
+               walked = static_cast<double>(p.held > 0 ? int64_t{p.held} * threads_along(p) : p.length),
+               elements = static_cast<double>(p.rows) * walked * p.width,
                few = (p.staged ? kFewStaged : kFewWarps) * 32 / (beside * p.threads),
                issue = elements / std::min<double>(blocks, t.num_sms) * (each * (narrow && row ? kNarrow : 1.0) + kPass * passes) / 32 /
                        (4 * t.clock_per_us) * (1 + few),
@@ -557,6 +559,26 @@ std::vector<RegionPlan> in_shared_memory(const RegionPlan& p, const Target& targ
   return out;
 }
 
+/// A held row's threads in other teams. Of rows that vectors fill, those of which less of a team has nothing to do: 48 vectors are three
+/// for each of 16 threads (layer norm of 6272 x 384 float16: 64 threads a row 8.0, 32 5.0, 16 4.1).
+std::vector<RegionPlan> in_other_teams(const RegionPlan& p, const Target& target) {
+  std::vector<RegionPlan> out;
+  if (p.shape != RegionPlan::Shape::kRow || p.held == 0 || p.staged || p.cluster > 1) return out;
+  const bool ones = p.uneven || p.width == 1;
+  for (int team : {4, 8, 16, 32, 128, 256}) {
+    RegionPlan q = p;
+    q.team = team, q.threads = team == 128 ? 128 : ones || team > 32 ? 256 : 128;
+    const HeldUnit unit = held_unit(q);
+    if (team == p.team || !can_hold(q, unit) || q.length * 2 <= team || ceil_div(q.rows, q.threads / q.team) < target.num_sms) continue;
+    if (!ones && (team > 32 || ceil_div(p.length, team) * team >= int64_t{p.held} * p.team)) continue;
+    hold(q, unit);
+    q.blocks = blocks_of(q);
+    ask_residency(q, target);
+    out.push_back(std::move(q));
+  }
+  return out;
+}
+
 }  // namespace
 
 std::vector<RegionPlan> with_threads(RegionPlan p, const Target& target) {
@@ -564,17 +586,7 @@ std::vector<RegionPlan> with_threads(RegionPlan p, const Target& target) {
   std::vector<RegionPlan> out = in_clusters(p, target);
   if (p.shape == RegionPlan::Shape::kRow && (p.held == 0 || p.team > 32))
     for (RegionPlan& q : in_shared_memory(p, target)) out.push_back(std::move(q));
-  if (p.shape == RegionPlan::Shape::kRow && p.held > 0 && (p.uneven || p.width == 1))
-    for (int team : {4, 8, 16, 32, 128, 256}) {
-      RegionPlan q = p;
-      q.team = team, q.threads = team == 128 ? 128 : 256;
-      const HeldUnit unit = held_unit(q);
-      if (team == p.team || !can_hold(q, unit) || q.length * 2 <= team || ceil_div(q.rows, q.threads / q.team) < target.num_sms) continue;
-      hold(q, unit);
-      q.blocks = blocks_of(q);
-      ask_residency(q, target);
-      out.push_back(std::move(q));
-    }
+  for (RegionPlan& q : in_other_teams(p, target)) out.push_back(std::move(q));
   if (p.team > 1 && p.width == 1 && ceil_div(p.rows, 256) >= target.num_sms && lie_beside(p)) {
     RegionPlan q = p;
     q.team = 1, q.threads = 256, q.held = 0, q.unpacked = false;

@@ -7,6 +7,7 @@
 
 #include "emulate/regions/rows.h"
 #include "mirage/plan/passes.h"
+#include "mirage/spec/text.h"
 
 using namespace mirage;
 using namespace mirage::test;
@@ -157,4 +158,49 @@ TEST_CASE("products over four elements, and sums of four, are slices") {
   const Plan& most = cases.add_reduced("maximum", input("h", "512, 8, 64, 128"), node("max", "\"h\"", "y", R"("axis": 1)"), kResult);
   CHECK(most.kernels.size() == 1);
   check_emulations(cases.all, cases.names, compiler, 1.0, true);
+}
+
+TEST_CASE("a norm's gain is multiplied by the weights where these are fewer") {
+  const std::string compiler = find_host_compiler();
+  if (compiler.empty()) {
+    WARN("skipped: there is no host compiler");
+    return;
+  }
+  const Target target = *find_target("sm_90a");
+  std::vector<EmulationCase> all;
+  std::vector<std::string> names;
+  for (const std::string dtype : {"bf16", "f16"}) {
+    const std::string type = dtype == "f16" ? "float16" : "bfloat16";
+    const Program p = program_of(
+        fmt::format(R"({{"version": "1.0", "name": "router", "inputs": {{{}, {}, {}}}, "nodes": [{}, {}, {}, {}, {}, {}, {}], )"
+                    R"("outputs": {{"y": {{"dtype": "{}"}}}}}})",
+                    input("x", "2048, 4096", type), input("g", "4096", type), input("w", "4096, 64", type), node("square", "\"x\"", "q"),
+                    node("mean", "\"q\"", "m", R"("axis": 1, "keepdim": true)"), node("add", R"("m", 1e-6)", "e"),
+                    node("rsqrt", "\"e\"", "r"), node("mul", R"("x", "r")", "n"), node("mul", R"("n", "g")", "h"),
+                    node("matmul", R"("h", "w")", "y"), type),
+        "router");
+    const auto graph = parse_graph(fmt::format(
+        "kernel router {{ %0 = input 0 : {0}[2048,4096] %1 = input 1 : {0}[4096] %2 = input 2 : {0}[4096,64] "
+        "%3 = call grid(4,64,1) loop(64) (%0, %1, %2) {{ %0 = input 0 grid(-,0,-) loop(1) : {0}[32,64] %1 = input 1 grid(-,-,-) loop(0) : "
+        "{0}[64] %2 = input 2 grid(1,-,-) loop(0) : {0}[64,16] %3 = const 4096 extent 0.1 %4 = const 1e-06 %5 = mul %0 %0 %6 = mul %0 %1 "
+        "%7 = reduce.sum 1 %5 %8 = matmul %6 %2 %9 = accum.sum %7 %10 = accum.sum %8 %11 = div %9 %3 %12 = add %4 %11 %13 = rsqrt %12 "
+        "%14 = mul %10 %13 output 0 %14 grid(1,0,-) : {0} }} output 0 %3 : {0} }}",
+        dtype));
+    REQUIRE(graph);
+    const Planned full = make_plan(p, *graph, target), without_it = make_plan(p, *graph, without(target, Pass::kGains));
+    INFO(full.reason);
+    REQUIRE((full.plan && without_it.plan));
+    REQUIRE(!full.plan->passes.empty());
+    CHECK(full.plan->passes.front() == Pass::kGains);
+    CHECK(full.plan->predicted_us < 0.8 * without_it.plan->predicted_us);
+    for (const PassStep& s : pass_steps(p, *graph, target, *full.plan)) CHECK(!check_laws(s.graph));
+    for (bool tails : {false, true}) {
+      const Reduced small = reduce_plan(p, *full.plan, target, tails);
+      INFO(small.refusal << small.differs);
+      REQUIRE(small.plan);
+      all.push_back(case_of(*small.program, *small.plan, target, fmt::format("c{}_", all.size())));
+      names.push_back(dtype);
+    }
+  }
+  check_emulations(all, names, compiler, 1.0, true);
 }
