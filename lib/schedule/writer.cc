@@ -325,8 +325,7 @@ void Writer::add_copy(ValueId v, Order& to, int work) {
 void Writer::add_computed(ValueId v, Order& to, int work) {
   if (wishes_.at(v).stage.to >= 0) return;
   for (ValueId x : late) if (x != v && depends_on(p.body, v, x)) add_computed(x, to, work);
-  const bool is_sum = p.body.def_form<Accum>(v), is_loop = phase_[at(v)] == Phase::kLoop || is_sum,
-             is_after = !is_loop && phase_[at(v)] == Phase::kAfter;
+  const bool is_sum = p.body.def_form<Accum>(v), is_loop = phase_[at(v)] == Phase::kLoop || is_sum, is_after = !is_loop && is_behind_loop(v);
   auto& of = is_after ? to.after : is_loop && !wishes_.at(v).before ? to.inside : to.before;
   const auto role = at(wishes_.at(v).role < 0 ? work : wishes_.at(v).role);
   if (is_after) add_late_copies(v, of[role]);
@@ -342,6 +341,13 @@ std::set<ValueId> Writer::places_below(ValueId v) const {
     return Look::kInto;
   });
   return out;
+}
+
+/// Because of what it is a function of, or because that is copied as late.
+bool Writer::is_behind_loop(ValueId v) const {
+  if (phase_[at(v)] != Phase::kInvariant) return phase_[at(v)] == Phase::kAfter;
+  const std::set<ValueId> below = places_below(v);
+  return std::any_of(below.begin(), below.end(), [&](ValueId x) { return wishes_.at(x).late; });
 }
 
 void Writer::add_first(Order& to, int work) {
@@ -365,7 +371,7 @@ KernelProgram Writer::finish(const std::vector<AxisId>& loops, int work) {
     for (NodeId n = 0; n < p.body.num_nodes(); n++) {
       const ValueId v = p.body.node(n).first_value;
       if (v < 0 || p.body.form<Input>(n) || !has(v) || std::find(late.begin(), late.end(), v) != late.end()) continue;
-      if ((phase_[at(v)] == Phase::kAfter && !p.body.form<Accum>(n)) == is_behind) add_computed(v, to, work);
+      if ((is_behind_loop(v) && !p.body.form<Accum>(n)) == is_behind) add_computed(v, to, work);
     }
   for (NodeId n : p.body.outputs()) {
     const int result = p.body.form<Output>(n)->result;

@@ -93,6 +93,7 @@ class Writer {
   void add_copy(ValueId v, Order& to, int work);
   void add_computed(ValueId v, Order& to, int work);
   void add_first(Order& to, int work);
+  bool is_behind_loop(ValueId) const;
   std::set<ValueId> places_below(ValueId v) const;
 
   std::set<std::string> names_;                  ///< of places
