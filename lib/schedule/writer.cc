@@ -325,7 +325,8 @@ void Writer::add_copy(ValueId v, Order& to, int work) {
 void Writer::add_computed(ValueId v, Order& to, int work) {
   if (wishes_.at(v).stage.to >= 0) return;
   for (ValueId x : late) if (x != v && depends_on(p.body, v, x)) add_computed(x, to, work);
-  const bool is_sum = p.body.def_form<Accum>(v), is_loop = phase_[at(v)] == Phase::kLoop || is_sum, is_after = !is_loop && is_behind_loop(v);
+  const bool is_sum = p.body.def_form<Accum>(v), is_loop = phase_[at(v)] == Phase::kLoop || is_sum,
+             is_after = !is_loop && is_behind_loop(v);
   auto& of = is_after ? to.after : is_loop && !wishes_.at(v).before ? to.inside : to.before;
   const auto role = at(wishes_.at(v).role < 0 ? work : wishes_.at(v).role);
   if (is_after) add_late_copies(v, of[role]);
