@@ -151,6 +151,7 @@ namespace {
 constexpr double kMoreKernels = 0.88;
 /// the same of one without copies of its operands: what they bring depends on the lines of every operand, of which the model knows little
 constexpr double kMoreCopies = 0.8;
+constexpr double kSurely = 0.95;   ///< of the time of a plan whose kernels are of other kinds
 
 bool generic(const Plan& p) {
   return std::any_of(p.kernels.begin(), p.kernels.end(), [](const KernelPlan& k) { return strategy_of(k).is_general; });
@@ -199,7 +200,7 @@ class Rewrites {
     planned_ = plan(calls_);
     if (const auto ordered = pass(Pass::kOrder, calls_)) consider(*ordered, Kernels::kCopies, {Pass::kOrder});
     rewrite_products(Pass::kDots, Kernels::kFree);
-    rewrite_products(Pass::kShort, Kernels::kFree);
+    rewrite_products(Pass::kShort, Kernels::kLess);
     if (!target_.has_tma || target_.sm != 90) return std::move(planned_);   // elsewhere operands are brought through registers in any case
     rewrite_products(Pass::kDivide, Kernels::kPay);
     move_factors();
@@ -209,7 +210,8 @@ class Rewrites {
 
  private:
   // whether more of them must pay, and, if they do not only copy, no general one be among them
-  enum class Kernels { kFree, kCopies, kPay };
+  // kLess: no condition on kernels, but it must be faster by more than prices of other kernels are off
+  enum class Kernels { kFree, kCopies, kPay, kLess };
 
   Graph lowered(const Graph& g) { return lower_matmuls(g, target_, contract_rule(program_), known_); }
   Planned plan(const Graph& calls) { return Planner(program_, calls, target_, nullptr, nullptr, &known_).run(); }
@@ -223,11 +225,13 @@ class Rewrites {
   bool consider(const Graph& g, Kernels kernels, std::vector<Pass> passes) {
     Planned other = plan(g);
     if (!other.plan) return false;
-    if (planned_.plan && kernels != Kernels::kFree && other.plan->kernels.size() > planned_.plan->kernels.size() &&
+    const bool bound = kernels == Kernels::kCopies || kernels == Kernels::kPay;
+    if (planned_.plan && bound && other.plan->kernels.size() > planned_.plan->kernels.size() &&
         ((kernels == Kernels::kPay && generic(*other.plan)) ||
          other.plan->predicted_us > (kernels == Kernels::kCopies ? kMoreCopies : kMoreKernels) * planned_.plan->predicted_us))
       return false;
-    if (planned_.plan && other.plan->predicted_us >= planned_.plan->predicted_us) return false;
+    const double most = kernels == Kernels::kLess ? kSurely : 1;
+    if (planned_.plan && other.plan->predicted_us >= most * planned_.plan->predicted_us) return false;
     planned_ = std::move(other);
     planned_.plan->passes = std::move(passes);
     return true;
@@ -242,7 +246,7 @@ class Rewrites {
   void move_factors() {
     const auto moved = pass(Pass::kGains, calls_);
     if (!moved) return;
-    consider(*moved, Kernels::kFree, with({Pass::kGains}));
+    consider(*moved, Kernels::kLess, with({Pass::kGains}));
     const auto stored = pass(Pass::kHoist, *moved);
     if (!stored) return;
     consider(*stored, Kernels::kPay, with({Pass::kGains, Pass::kHoist}));

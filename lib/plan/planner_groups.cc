@@ -13,6 +13,7 @@ namespace mirage {
 namespace {
 
 constexpr int kMaxStatements = 1200;   ///< statements of a merged kernel
+constexpr double kByproduct = 0.97;    ///< of the time with it stored, that computing what a kernel makes besides again may take
 
 }  // namespace
 
@@ -231,9 +232,11 @@ bool Planner::try_inline(ValueId v) {
   views_[i] = {};
   std::vector<RegionPlanned> planned;
   const std::optional<bool> told = told_inline(v);
+  const bool is_alone = rest.values.empty() && rest.copies.empty();
+  const double most = is_alone ? before : kByproduct * before;
   const auto plan_without = [&](const Item& item) {
     auto p = plan_item(item, kMaxStatements);
-    if (!p || ((after += price(*p)) > before && !told)) return false;
+    if (!p || ((after += price(*p)) > most && !told)) return false;
     planned.push_back(std::move(*p));
     return true;
   };
@@ -241,7 +244,6 @@ bool Planner::try_inline(ValueId v) {
   for (int r : readers)
     for (ValueId x : reads_of(items_[static_cast<size_t>(r)].values, {}))
       if (readers_[static_cast<size_t>(x)].insert(r).second) also.emplace_back(x, r);
-  const bool is_alone = rest.values.empty() && rest.copies.empty();
   bool fits = is_alone || plan_without(rest);
   for (int r : readers) fits = fits && plan_without(items_[static_cast<size_t>(r)]);
   fits = fits && told.value_or(true);

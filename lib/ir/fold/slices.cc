@@ -97,13 +97,17 @@ class Slices {
     }
     const Dims& d = g_.dims(v);
     const bool few = d.elements() / d[dim] <= kFewRows;
-    const int n = products(v, back);
+    bool shared = false;
+    const int n = products(v, back, shared);
+    // Of a batch that shares its weights, and of rows of weights, only what is worth a tile's while: few rows are no streams.
+    if (back == 1 || shared) return parts.size() > 1 && n == 1 && !few && alike && elementwise;
     return parts.size() > 1 && (n == 1 ? few || (alike && elementwise) : n == 2 && few && alike && elementwise);
   }
   /// Products that v is a function of, none of another one, each counted once: each would be as many as there are parts (the gates of a
   /// recurrent cell: two products and a map are 13 us, eight and a map 36). Two of 16-bit weights are one pass over both where their parts
   /// are only put together elementwise (plan/stream.h); others count as many.
-  int products(ValueId v, int back) const {
+  // shared: weights of one of them have dimensions added that a batch shares
+  int products(ValueId v, int back, bool& shared) const {
     std::set<ValueId> seen = {v};
     std::vector<ValueId> next = {v};
     int n = 0;
@@ -111,7 +115,11 @@ class Slices {
     while (!next.empty()) {
       const ValueId at = next.back();
       next.pop_back();
-      if (g_.def_form<MatMul>(at)) n++, narrow = narrow && is16(g_.type(weights(at, back)).dtype);
+      if (g_.def_form<MatMul>(at)) {
+        n++, narrow = narrow && is16(g_.type(weights(at, back)).dtype);
+        for (ValueId w = weights(at, back); g_.def_form<Transpose>(w) || only_ones(w); w = g_.def(w).operands[0])
+          shared = shared || only_ones(w);
+      }
       if (!g_.def_form<Map>(at)) continue;
       for (ValueId o : g_.def(at).operands)
         if (is_part(o, back) && seen.insert(o).second) next.push_back(o);

@@ -5,6 +5,7 @@
 // And products over, or reductions of, no more than eight as operations on slices: streams of a residual that a small matrix mixes, parts
 // that gates add up. A tile of tensor cores would be empty, and a column of four elements is a poor loop; elementwise kernels read the
 // slices where they lie, and do what stands around them at the same time.
+#include <algorithm>
 #include <optional>
 
 #include "plan/passes/rewrites.h"
@@ -14,6 +15,7 @@ namespace {
 
 constexpr int64_t kShort = 8;          // of a product or reduction that becomes slices
 constexpr int kMostNodes = 512;        // that these make
+constexpr int64_t kLeast = 1 << 18;    // elements of its larger operand: smaller ones are a matter of how many kernels there are
 
 class Dots {
  public:
@@ -68,15 +70,29 @@ class Dots {
     return b.add(Reduce{ReduceFn::kSum, row ? r - 2 : r - 1, 0}, {b.map(MapFn::kMul, {x, y})});
   }
 
-  bool is_short(int64_t extent) const {
-    return slices_ && extent > 1 && extent <= kShort && g_.num_nodes() * extent <= kMostNodes;
+  bool is_short(const Node& n, int64_t extent) const {
+    int64_t largest = 0;
+    for (ValueId o : n.operands) largest = std::max(largest, g_.dims(o).elements());
+    return slices_ && largest >= kLeast && extent > 1 && extent <= kShort && g_.num_nodes() * extent <= kMostNodes;
+  }
+  /// Whether v compares: a row of a table by its index is a sum over a comparison with all, which is read where it lies.
+  bool compares(ValueId v) const {
+    v = source(v);
+    if (const Map* m = g_.def_form<Map>(v); m && m->fn == MapFn::kEqual) return true;
+    if (!g_.def_form<Map>(v)) return false;
+    const auto& operands = g_.def(v).operands;
+    return std::any_of(operands.begin(), operands.end(), [&](ValueId o) {
+      const Map* m = g_.def_form<Map>(source(o));
+      return m && m->fn == MapFn::kEqual;
+    });
   }
   bool is_short_product(const Node& n) const {
-    return std::holds_alternative<MatMul>(n.op) && is_short(g_.dims(n.operands[0])[g_.dims(n.operands[0]).rank() - 1]);
+    return std::holds_alternative<MatMul>(n.op) && !compares(n.operands[0]) && !compares(n.operands[1]) &&
+           is_short(n, g_.dims(n.operands[0])[g_.dims(n.operands[0]).rank() - 1]);
   }
   bool is_short_reduction(const Node& n) const {
     const auto* r = std::get_if<Reduce>(&n.op);
-    return r && r->group == 0 && is_short(g_.dims(n.operands[0])[r->dim]);
+    return r && r->group == 0 && !compares(n.operands[0]) && is_short(n, g_.dims(n.operands[0])[r->dim]);
   }
   static ValueId slice(Builder& b, ValueId v, int dim, int64_t at) { return b.add(Slice{dim, at, at + 1, 1}, {v}); }
   static ValueId add_product(Builder& b, ValueId x, ValueId y) {

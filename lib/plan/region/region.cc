@@ -579,7 +579,9 @@ static void choose_places(const RegionContext& c, const RegionPlan& p, double fl
 /// of that loop to a thread, which has all that they share once.
 static void walk(const RegionContext& c, const RegionPlan& p, double flops_per_element, Chosen& best, RegionNumbers& numbers) {
   constexpr double kGain = 0.97;   // of the time: what it does to registers is not counted
-  if (traffic_of(best.plan, best.cost.bytes).l2_bytes == 0) return;
+  const auto either = [](const RegionInstr& i) { return i.kind == Kind::kBranch && (reads(i.then_body) || reads(i.else_body)); };
+  const std::vector<RegionInstr>& body = p.passes[0].body;   // what is read on one side of a branch is asked for by each place anew
+  if (std::any_of(body.begin(), body.end(), either) || traffic_of(best.plan, best.cost.bytes).l2_bytes == 0) return;
   const double alone = best.cost.us;
   for (size_t at = 0; at + 1 < p.outer.size(); at++)
     for (int64_t places : {4, 2}) {

@@ -125,12 +125,13 @@ TEST_CASE("a value that rows store besides is computed again by its reader") {
   Built cases;
   // the backward pass of a norm: the gain's gradient reads what the rows normalise
   const Plan& plan = cases.add_reduced(
-      "norm", input("x", "4096, 4096") + ", " + input("d", "4096, 4096"),
+      "norm", input("x", "4096, 4096") + ", " + input("d", "4096, 4096") + ", " + input("w", "4096"),
       node("square", "\"x\"", "q") + ", " + node("mean", "\"q\"", "m", R"("axis": 1, "keepdim": true)") + ", " +
           node("add", R"("m", 1e-6)", "e") + ", " + node("rsqrt", "\"e\"", "r") + ", " + node("mul", R"("x", "r")", "n") + ", " +
           node("mul", R"("d", "n")", "g") + ", " + node("sum", "\"g\"", "dg", R"("axis": 0)") + ", " +
-          node("mean", "\"g\"", "c", R"("axis": 1, "keepdim": true)") + ", " + node("mul", R"("n", "c")", "nc") + ", " +
-          node("sub", R"("d", "nc")", "y"),
+          node("mul", R"("d", "w")", "dw") + ", " + node("mul", R"("dw", "n")", "h") + ", " +
+          node("mean", "\"h\"", "c", R"("axis": 1, "keepdim": true)") + ", " + node("mul", R"("n", "c")", "nc") + ", " +
+          node("sub", R"("dw", "nc")", "s") + ", " + node("mul", R"("s", "r")", "y"),
       kResult + R"(, "dg": {"dtype": "float32"})");
   int64_t whole = 0;   // matrices in the workspace
   for (const Buffer& b : plan.buffers) whole += b.kind == Buffer::Kind::kWorkspace && b.dims.elements() == int64_t{4096} * 4096;
