@@ -151,7 +151,7 @@ namespace {
 constexpr double kMoreKernels = 0.88;
 /// the same of one without copies of its operands: what they bring depends on the lines of every operand, of which the model knows little
 constexpr double kMoreCopies = 0.8;
-constexpr double kSurely = 0.95;   ///< of the time of a plan whose kernels are of other kinds
+constexpr double kSurely = 0.95, kSurelyGeneric = 0.8;   ///< of the time of a plan whose kernels are of other kinds
 
 bool generic(const Plan& p) {
   return std::any_of(p.kernels.begin(), p.kernels.end(), [](const KernelPlan& k) { return strategy_of(k).is_general; });
@@ -230,7 +230,7 @@ class Rewrites {
         ((kernels == Kernels::kPay && generic(*other.plan)) ||
          other.plan->predicted_us > (kernels == Kernels::kCopies ? kMoreCopies : kMoreKernels) * planned_.plan->predicted_us))
       return false;
-    const double most = kernels == Kernels::kLess ? kSurely : 1;
+    const double most = kernels != Kernels::kLess ? 1 : generic(*other.plan) ? kSurelyGeneric : kSurely;
     if (planned_.plan && other.plan->predicted_us >= most * planned_.plan->predicted_us) return false;
     planned_ = std::move(other);
     planned_.plan->passes = std::move(passes);

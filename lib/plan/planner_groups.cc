@@ -13,7 +13,7 @@ namespace mirage {
 namespace {
 
 constexpr int kMaxStatements = 1200;   ///< statements of a merged kernel
-constexpr double kByproduct = 0.97;    ///< of the time with it stored, that computing what a kernel makes besides again may take
+constexpr double kByproduct = 0.9;     ///< of the time with it stored, that computing what a kernel makes besides again may take
 
 }  // namespace
 
@@ -219,24 +219,25 @@ bool Planner::try_inline(ValueId v) {
     return false;
   const std::set<int> readers = readers_[i];
   Item rest = items_[static_cast<size_t>(producer)];   // what else it makes, which computes v for itself
-  double before = price(*rest.planned), after = 0;
   std::erase(rest.values, v);
+  const bool is_alone = rest.values.empty() && rest.copies.empty();
+  const auto us = [&](const RegionPlanned& p) { return is_alone ? p.cost.us : price(p); };
+  double before = us(*rest.planned), after = 0;
   if (rest.values.size() + 1 != items_[static_cast<size_t>(producer)].values.size() || rest.split.half != RegionSplit::Half::kNone)
     return false;
   for (int r : readers) {
     if (items_[static_cast<size_t>(r)].call >= 0 || !items_[static_cast<size_t>(r)].copies.empty()) return false;
-    before += price(*items_[static_cast<size_t>(r)].planned);
+    before += us(*items_[static_cast<size_t>(r)].planned);
   }
   const View view = views_[i];
   stored_[i] = false;
   views_[i] = {};
   std::vector<RegionPlanned> planned;
   const std::optional<bool> told = told_inline(v);
-  const bool is_alone = rest.values.empty() && rest.copies.empty();
   const double most = is_alone ? before : kByproduct * before;
   const auto plan_without = [&](const Item& item) {
     auto p = plan_item(item, kMaxStatements);
-    if (!p || ((after += price(*p)) > most && !told)) return false;
+    if (!p || ((after += us(*p)) > most && !told)) return false;
     planned.push_back(std::move(*p));
     return true;
   };

@@ -20,6 +20,7 @@
 #include "mirage/ir/stabilize.h"
 #include "mirage/support/worker_pool.h"
 #include "mirage/plan/call_plans.h"
+#include "mirage/plan/passes.h"
 
 namespace mirage {
 
@@ -193,6 +194,7 @@ class Partitioner {
         programs_(program),
         g_(program.graph),
         target_(target),
+        piece_target_(without(target, Pass::kShort)),
         straightforward_(straightforward),
         options_(options),
         seed_(seed),
@@ -268,7 +270,7 @@ class Partitioner {
     evaluated_.resize(first_.size());
     out_.distinct = static_cast<int>(first_.size());
     parallel_for(options_.threads, static_cast<int64_t>(first_.size()), [&](int64_t i) {
-      evaluated_[static_cast<size_t>(i)] = plan_piece(programs_, pieces_[first_[static_cast<size_t>(i)]], target_, piece_calls_);
+      evaluated_[static_cast<size_t>(i)] = plan_piece(programs_, pieces_[first_[static_cast<size_t>(i)]], piece_target_, piece_calls_);
     });
     std::vector<size_t> worth;
     for (size_t f = 0; f < first_.size(); f++)
@@ -364,7 +366,7 @@ class Partitioner {
     if (options_.max_seconds > 0) each.max_seconds = options_.max_seconds / static_cast<double>(searched);
     std::optional<Evaluated> e = unless_memory_ends([&] {
       Evaluated found = plan_only(evaluated_[f]);
-      search_piece(found, programs_, pieces_[first_[f]], target_, each, seed_, trace_, memory_, round, piece_calls_);
+      search_piece(found, programs_, pieces_[first_[f]], piece_target_, each, seed_, trace_, memory_, round, piece_calls_);
       return std::optional(std::move(found));
     }, std::optional<Evaluated>());
     if (e) spent_[f] += e->search.effort;
@@ -450,7 +452,7 @@ class Partitioner {
       if (!std::exchange(e.thorough, true) && !e.candidates.empty() && !is_late() && !is_stopped()) {
         const Program program = programs_.of(pieces_[static_cast<size_t>(c)], true),
                       planned = programs_.of(pieces_[static_cast<size_t>(c)], false);
-        choose(e, planned, program, make_witnesses(program), target_, kThorough, options_.threads, seed_, trace_, piece_calls_);
+        choose(e, planned, program, make_witnesses(program), piece_target_, kThorough, options_.threads, seed_, trace_, piece_calls_);
       }
       out.chosen.push_back(outcome(c));
       if (e.structure)
@@ -623,6 +625,7 @@ class Partitioner {
   const PiecePrograms programs_;
   const Graph& g_;
   const Target& target_;
+  const Target piece_target_;   ///< of all products of the stitched graph become slices, or of none
   const Plan& straightforward_;
   SearchOptions options_;
   std::optional<std::chrono::steady_clock::time_point> deadline_;   // of --budget

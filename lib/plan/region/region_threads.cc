@@ -374,7 +374,7 @@ double computed_us(const Target& t, const RegionPlan& p, int64_t bytes) {
                resident = p.held > 0 ? p.blocks_per_sm : 1024.0 / p.threads, beside = std::min(resident, std::ceil(blocks / t.num_sms)),
                waves = blocks / (resident * t.num_sms),
                // a team's threads that have nothing to do wait
-               walked = static_cast<double>(p.held > 0 ? int64_t{p.held} * threads_along(p) : p.length),
+               walked = static_cast<double>(p.held > 0 && !p.uneven && p.cluster == 1 ? int64_t{p.held} * threads_along(p) : p.length),
                elements = static_cast<double>(p.rows) * walked * p.width,
                few = (p.staged ? kFewStaged : kFewWarps) * 32 / (beside * p.threads),
                issue = elements / std::min<double>(blocks, t.num_sms) * (each * (narrow && row ? kNarrow : 1.0) + kPass * passes) / 32 /

@@ -105,7 +105,7 @@ class Instructions {
   }
 
  private:
-  static constexpr double kVector = 40, kBranch = 4;   // of a thread, its places in the tensors; of a branch
+  static constexpr double kVector = 20, kBranch = 4;   // of a thread, its places in the tensors; of a branch
   struct Depends { bool lane = false, place = false; };
   Depends of(const Affine& a) const {
     std::set<int> loops;
