@@ -19,7 +19,7 @@
 #include "mirage/plan/region.h"
 #include "mirage/plan/strategy.h"
 #include "mirage/plan/tile.h"
-#include "mirage/schedule/describe.h"
+#include "mirage/plan/describe.h"
 #include "mirage/support/worker_pool.h"
 #include "mirage/verify/verify.h"
 

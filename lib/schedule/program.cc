@@ -5,7 +5,7 @@
 
 #include "mirage/ir/index_map.h"
 #include "mirage/support/round.h"
-#include "schedule/words.h"
+#include "mirage/schedule/words.h"
 
 namespace mirage::schedule {
 

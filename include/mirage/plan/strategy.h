@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "mirage/plan/block.h"
+#include "mirage/schedule/program.h"
 
 namespace mirage {
 
@@ -84,6 +85,8 @@ struct Strategy {
   Tiling (*use)(const KernelPlan&, int thrift) = nullptr;
   /// Null: it does not say.
   std::vector<SharedPlace> (*shared)(const KernelPlan&) = nullptr;
+  /// How its kernel runs, in the language of schedules; throws schedule::Undescribed. Null: the language has no words for it.
+  schedule::KernelProgram (*program)(const KernelPlan&) = nullptr;
   /// Its schedule and the lifetimes of its shared memory.
   Timeline (*timeline)(const KernelPlan&) = nullptr;
 };

@@ -246,6 +246,8 @@ bool is_move(const KernelProgram&, const Derived&, const Stage&);
 std::optional<std::string> check_laws(const KernelProgram&, const Target&);
 
 std::string print(const KernelProgram&);
+/// The same with names that follow from the order of the text: the same for programs that differ in names only.
+std::string canonical_text(const KernelProgram&);
 
 /// Reads one program: print(parse(print(p))) is print(p). At most 1 MiB, 4096 statements, expressions 64 deep. Errors name line and column;
 /// `file` is the name that they print.

@@ -2,6 +2,7 @@
 #pragma once
 #include <string>
 #include "mirage/plan/attend.h"
+#include "mirage/schedule/program.h"
 #include "plan/stream/clusters.h"
 
 namespace mirage {
@@ -26,3 +27,10 @@ void add_wide_plans(const AttendPlan& base, const Target&, std::vector<AttendPla
 Cost estimate_attend(const AttendPlan&, const Target&);
 
 }  // namespace mirage
+
+namespace mirage::schedule {
+
+/// The program of a kernel of this kind; throws Undescribed.
+KernelProgram attend_program(const KernelPlan&);
+
+}  // namespace mirage::schedule

@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "mirage/plan/attend.h"
+#include "plan/attend/attend_internal.h"
 #include "plan/strategy_internal.h"
 
 namespace mirage {
@@ -62,6 +62,7 @@ Strategy attend_strategy() {
           .text = attend_text,
           .print = [](const KernelPlan& k) { return fmt::format("attend {}\n", k.name) + print(body_of<AttendPlan>(k)); },
           .use = attend_use,
+          .program = schedule::attend_program,
           .timeline = attend_timeline};
 }
 

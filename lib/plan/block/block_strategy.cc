@@ -96,6 +96,7 @@ Strategy block_strategy() {
           .print = [](const KernelPlan& k) { return fmt::format("block {}\n", k.name) + print(body_of<BlockPlan>(k)); },
           .use = block_use,
           .shared = block_shared,
+          .program = schedule::block_program,
           .timeline = block_timeline};
 }
 

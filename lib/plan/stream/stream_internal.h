@@ -1,6 +1,7 @@
 // What the files of the stream planner share.
 #pragma once
 #include "mirage/plan/stream.h"
+#include "mirage/schedule/program.h"
 
 namespace mirage {
 
@@ -47,3 +48,10 @@ bool divide_stream(StreamPlan& plan, const StreamChoice& choice, const Target& t
 Cost estimate(const StreamPlan& plan, const Target& target, bool explain = true);
 
 }  // namespace mirage
+
+namespace mirage::schedule {
+
+/// The program of a kernel of this kind; throws Undescribed.
+KernelProgram stream_program(const KernelPlan&);
+
+}  // namespace mirage::schedule

@@ -68,6 +68,7 @@ Strategy stream_strategy() {
           .text = stream_text,
           .print = [](const KernelPlan& k) { return fmt::format("stream {}\n", k.name) + print(body_of<StreamPlan>(k)); },
           .use = stream_use,
+          .program = schedule::stream_program,
           .timeline = stream_timeline};
 }
 

@@ -67,6 +67,7 @@ Strategy tile_strategy() {
           .text = tile_text,
           .print = [](const KernelPlan& k) { return fmt::format("tile {}\n", k.name) + print(body_of<TilePlan>(k)); },
           .use = tile_use,
+          .program = schedule::tile_program,
           .timeline = tile_timeline};
 }
 
