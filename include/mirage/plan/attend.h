@@ -132,10 +132,6 @@ struct AttendCandidates { std::vector<AttendPlan> plans; std::string reason; };
 AttendCandidates attend_candidates(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results,
                                    const Target& target);
 
-/// Plans another instance of model's graph with model's division: groups, chunk, stages, cluster, threads. A reason where it does not fit.
-AttendPlanned plan_attend_like(const AttendPlan& model, const Graph& body, const std::vector<Access>& operands,
-                               const std::vector<Access>& results, const Target& target);
-
 /// Where a value of the body is computed in the kernel.
 enum class AttendWhere : uint8_t { kGain, kQueryRow, kKeyRow, kValueRow, kTile, kLogit, kShare, kAfterRow, kAfter };
 /// What a value is there: a name that exists (kConst ... kMaximum), something to compute from its operands (kCompute: maps and transposes;

@@ -41,3 +41,13 @@ std::string schedule_text(const KernelPlan& k, const Target& target) {
 }
 
 }  // namespace mirage::schedule
+
+namespace mirage {
+
+Attempt plan_like(const KernelPlan& model, const Work& work) {
+  const Strategy& s = strategy_of(model);
+  if (s.like) return s.like(schedule::program_of(model), work);
+  return s.match ? s.match(work) : Attempt{std::nullopt, {}, "a call's kernel is of no kind that can be planned again"};
+}
+
+}  // namespace mirage

@@ -41,6 +41,8 @@ struct StreamChoice {
   bool registers = false;
   int columns = 64;
 };
+/// The choice that a program of this kind was made with.
+StreamChoice stream_choice(const schedule::KernelProgram&);
 /// Gives a matched plan its division and places in shared memory; false with a reason if it does not fit.
 bool divide_stream(StreamPlan& plan, const StreamChoice& choice, const Target& target, std::string& reason);
 
