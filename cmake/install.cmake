@@ -4,7 +4,7 @@
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 option(MIRAGE_BUNDLE "install the shared libraries that the command needs beside it, in PREFIX/lib (wheels)" OFF)
-set(libraries support ir spec expr search verify plan schedule codegen emulate driver)
+set(libraries support ir spec expr search verify schedule plan codegen emulate driver)
 
 # libmirage: all of lib/ in one archive.
 set(objects)

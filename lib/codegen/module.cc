@@ -6,7 +6,7 @@
 #include "codegen/kernels/cuda_text.h"
 #include "codegen/module_parts.h"
 #include "mirage/plan/hints.h"
-#include "mirage/schedule/describe.h"
+#include "mirage/plan/describe.h"
 #include "mirage/support/assert.h"
 
 namespace mirage {

@@ -19,7 +19,7 @@
 #include "mirage/plan/region.h"
 #include "mirage/plan/strategy.h"
 #include "mirage/plan/tile.h"
-#include "mirage/schedule/describe.h"
+#include "mirage/plan/describe.h"
 #include "mirage/support/worker_pool.h"
 #include "mirage/verify/verify.h"
 
@@ -210,7 +210,7 @@ class ScheduleRun {
         [&](const auto& body) {
           if constexpr (requires { body->body; body->operands; body->results; }) {
             const Work work{body->body, body->operands, body->results, target_, contract_rule(program_), false};
-            const Attempt a = strategy_of(*own.plan).like(*own.plan, work);
+            const Attempt a = plan_like(*own.plan, work);
             if (!a.body) refuse("as a library it has no plan of these numbers: " + a.reason);
             other = k;
             other->body = *a.body;

@@ -297,8 +297,7 @@ std::string Planner::plan_call_like(NodeId n, const Work& work, KernelPlan& k, C
   cost.us = of->predicted_us, cost.why = of->why, cost.bytes = of->bytes, cost.flops = of->flops;
   k.body = of->body;
   if (!tape_->replays) return "";
-  const Strategy& s = strategy_of(*of);
-  Attempt a = s.like ? s.like(*of, work) : Attempt{std::nullopt, {}, "a call's kernel is of no kind that can be planned again"};
+  Attempt a = plan_like(*of, work);
   if (!a.body) return a.reason;
   k.body = *std::move(a.body);
   cost = std::move(a.cost);

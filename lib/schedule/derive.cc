@@ -8,7 +8,7 @@
 
 #include "mirage/schedule/program.h"
 #include "mirage/support/round.h"
-#include "schedule/words.h"
+#include "mirage/schedule/words.h"
 
 namespace mirage::schedule {
 namespace {

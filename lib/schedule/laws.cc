@@ -17,7 +17,7 @@
 #include "mirage/ir/walk.h"
 #include "mirage/schedule/program.h"
 #include "mirage/support/round.h"
-#include "schedule/words.h"
+#include "mirage/schedule/words.h"
 
 namespace mirage::schedule {
 namespace {

@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include "mirage/schedule/program.h"
-#include "schedule/words.h"
+#include "mirage/schedule/words.h"
 
 namespace mirage::schedule {
 namespace {

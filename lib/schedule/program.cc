@@ -5,7 +5,7 @@
 
 #include "mirage/ir/index_map.h"
 #include "mirage/support/round.h"
-#include "schedule/words.h"
+#include "mirage/schedule/words.h"
 
 namespace mirage::schedule {
 
@@ -84,6 +84,29 @@ int64_t KernelProgram::parts(AxisKind kind) const {
   int64_t n = 1;
   for (const Axis& a : axes) if (a.kind == kind) n *= a.extent;
   return n;
+}
+
+constexpr int64_t kMostParts = 1 << 20;   // in texts that people write
+
+int KernelProgram::parts(const Split& s, AxisKind kind) const {
+  int64_t n = 1;
+  for (AxisId a : s.over) if (axes[at(a)].kind == kind) n = std::min(n * axes[at(a)].extent, kMostParts);
+  return static_cast<int>(n);
+}
+
+const Split* KernelProgram::reduced() const {
+  const auto at = std::find_if(splits.begin(), splits.end(), [](const Split& s) { return s.reduced && s.behind < 0; });
+  return at == splits.end() ? nullptr : &*at;
+}
+
+int KernelProgram::slots() const {
+  int most = 1;
+  for (const Role& r : roles)
+    for (const Item& i : r.items)
+      for (StageId s : i.body)
+        if (const Stage& x = stages[at(s)]; x.kind == Stage::Kind::kCopy && places[at(x.to)].section >= 0)
+          most = std::max(most, sections[at(places[at(x.to)].section)].slots);
+  return most;
 }
 
 int64_t KernelProgram::blocks() const { return parts(AxisKind::kGrid) * parts(AxisKind::kCluster); }

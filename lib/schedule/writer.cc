@@ -1,5 +1,5 @@
 // See the header.
-#include "schedule/writer.h"
+#include "mirage/schedule/writer.h"
 
 #include <algorithm>
 #include <numeric>
@@ -8,15 +8,9 @@
 
 #include "mirage/ir/walk.h"
 #include "mirage/ir/whole.h"
-#include "schedule/words.h"
+#include "mirage/schedule/words.h"
 
 namespace mirage::schedule {
-
-Param param_of(const Access& a) {
-  Param x{a.dtype, a.dims, a.offset, a.strides, a.run, a.jump, a.position, a.tf32, {}, -1, a.position_div, a.position_period};
-  if (a.second.buffer >= 0) x.second = {a.second.dim, a.second.offset, a.second.strides};
-  return x;
-}
 
 namespace {
 
@@ -24,24 +18,20 @@ constexpr int kDeepestText = 24;   // of an expression, in text that people read
 
 }  // namespace
 
-Writer::Writer(const std::string& name, const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results) {
+Writer::Writer(const std::string& name, const Graph& body, std::vector<Param> params, std::vector<Param> results) {
   p.name = name;
+  p.params = std::move(params);
+  p.results = std::move(results);
   std::vector<Dims> dims;
-  for (const Access& a : operands) dims.push_back(a.dims);
+  for (const Param& x : p.params) dims.push_back(x.dims);
   Whole all = whole(body, dims);
   if (!all.reason.empty()) throw Undescribed{all.reason};
   p.body = std::move(all.body);
   p.index_of = std::move(all.index_of);
   for (int64_t extent : all.extents) p.indices.push_back({"", extent});
-  for (const Access& a : operands) {
-    p.params.push_back(param_of(a));
-    for (size_t i = 0; a.buffer >= 0 && p.params.back().in < 0 && &operands[i] != &a; i++)
-      if (operands[i].buffer == a.buffer) p.params.back().in = static_cast<int>(i);
-  }
   for (NodeId n : p.body.inputs())   // what is not rounded where it lies is a real number to the graph
     if (const Type& t = p.body.type(p.body.node(n).first_value); t.dtype == DType::kReal)
       p.params[at(p.body.form<Input>(n)->param)].dtype = DType::kReal;
-  for (const Access& a : results) p.results.push_back(param_of(a));
   phase_ = phases(p.body);
   users_ = p.body.users();
 }

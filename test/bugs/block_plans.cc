@@ -333,7 +333,7 @@ TEST_CASE("what is emulated has the layouts of what ships", "[bugs]") {
     KernelPlan model;
     model.body = std::shared_ptr<const BlockPlan>(shipped);
     const auto at = operands(512);
-    const Attempt like = strategy_of(model).like(model, {small, at, results, target, {}});
+    const Attempt like = plan_like(model, {small, at, results, target, {}});
     REQUIRE(like.body);
     const BlockPlan& emulated = **std::get_if<std::shared_ptr<const BlockPlan>>(&*like.body);
     REQUIRE(emulated.tiles.size() == shipped->tiles.size());

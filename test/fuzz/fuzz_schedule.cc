@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include "mirage/schedule/describe.h"
+#include "mirage/plan/describe.h"
 #include "mirage/support/assert.h"
 
 using namespace mirage;

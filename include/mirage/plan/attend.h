@@ -1,6 +1,7 @@
 // AttendPlan: how a block graph runs that is attention (design: kernels.md, strategy "attend"): two contractions with a softmax between
 // them, the first one's free axis the second one's reduction. Keys and values stream through a ring of tensor copies into warpgroup matrix
-// instructions (sm_90a), running maximum and sums live in registers. Made by plan/attend/attend.cc, read by schedule/describe_attend.cc.
+// instructions (sm_90a), running maximum and sums live in registers. Made by plan/attend/attend.cc, told as a program by
+// attend_program.cc.
 //
 // The plan ignores the tiles of the body's grid and loop: it has its own, 64 or 128 queries and `chunk` keys, over the same extents.
 #pragma once
@@ -130,10 +131,6 @@ AttendPlanned plan_attend(const Graph& body, const std::vector<Access>& operands
 struct AttendCandidates { std::vector<AttendPlan> plans; std::string reason; };
 AttendCandidates attend_candidates(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results,
                                    const Target& target);
-
-/// Plans another instance of model's graph with model's division: groups, chunk, stages, cluster, threads. A reason where it does not fit.
-AttendPlanned plan_attend_like(const AttendPlan& model, const Graph& body, const std::vector<Access>& operands,
-                               const std::vector<Access>& results, const Target& target);
 
 /// Where a value of the body is computed in the kernel.
 enum class AttendWhere : uint8_t { kGain, kQueryRow, kKeyRow, kValueRow, kTile, kLogit, kShare, kAfterRow, kAfter };

@@ -1,5 +1,5 @@
 // BlockPlan: how one block graph runs. Tiles in shared memory, the loads that fill them, and steps between barriers. Made by
-// plan/block/block.cc, told as a program by schedule/describe_block.cc, which is what is emitted.
+// plan/block/block.cc, told as a program by plan/block/block_program.cc, which is what is emitted.
 //
 // Values are seen as matrices with at most one batch dimension: (b, r, c) = (the one leading dimension above 1, second last, last). Maps
 // are not stored: every consumer evaluates the region of maps above it per element (the thread graphs of OSDI'25 section 4.2), reading

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "mirage/plan/block.h"
+#include "mirage/schedule/program.h"
 
 namespace mirage {
 
@@ -74,8 +75,10 @@ struct Strategy {
   std::vector<KernelPlan> (*divisions)(const KernelPlan& of, const Work&) = nullptr;
   /// The same of a kernel that no other strategy can run; empty: others can. Null: always.
   std::vector<KernelPlan> (*own_divisions)(const KernelPlan&, const Target&) = nullptr;
-  /// The numbers of a kernel of its own over other extents.
-  Attempt (*like)(const KernelPlan& model, const Work&) = nullptr;
+  /// The plan of that work whose program has the numbers of one of its own over other extents: into what axes divide indices, slots, roles.
+  Attempt (*like)(const schedule::KernelProgram& model, const Work&) = nullptr;
+  /// The body that it takes for a program which erases to that one. Null: that one.
+  Graph (*matched)(const schedule::KernelProgram&, const Graph& erased) = nullptr;
   /// One line that tells plans of a kernel apart: "stream: 8 warps x 2 stages x 64, cluster 2, 1 per SM".
   std::string (*text)(const KernelPlan&) = nullptr;
   /// Tables of one plan, headed by the kernel's name.
@@ -84,9 +87,14 @@ struct Strategy {
   Tiling (*use)(const KernelPlan&, int thrift) = nullptr;
   /// Null: it does not say.
   std::vector<SharedPlace> (*shared)(const KernelPlan&) = nullptr;
+  /// How its kernel runs, in the language of schedules; throws schedule::Undescribed. Null: the language has no words for it.
+  schedule::KernelProgram (*program)(const KernelPlan&) = nullptr;
   /// Its schedule and the lifetimes of its shared memory.
   Timeline (*timeline)(const KernelPlan&) = nullptr;
 };
+
+/// A kernel of the model's strategy and numbers (Strategy::like) for other work.
+Attempt plan_like(const KernelPlan& model, const Work&);
 
 /// All of them, in the order of strategies.def, which is that of KernelBody's alternatives.
 std::span<const Strategy> strategies();

@@ -1,7 +1,7 @@
 // StreamPlan: how a block graph runs whose weights are read once and dwarf everything else (design: kernels.md, strategy "stream"). Weights
 // flow through rings of tensor copies into tensor cores as the 16-row operand; the few rows of the other operand, their row statistics,
 // low-rank side products and everything behind the sums ride along in registers. Made by plan/stream/stream.cc from the structure of the
-// graph, told as a program by schedule/describe_stream.cc, which is what is emitted.
+// graph, told as a program by plan/stream/stream_program.cc, which is what is emitted.
 //
 // The plan ignores the tiles of the body's grid and loop: it has its own, 64 columns or fewer and `chunk` elements of the reduction, over
 // the same extents.

@@ -1,6 +1,6 @@
 // TilePlan: how a block graph runs that has the structure of plan/stream.h but more rows (design: kernels.md, strategy "tile", rules R19 to
 // R23). One ring of tensor copies per block carries weights and rows to warpgroups (wgmma); the weight, transposed, is the 64-row operand,
-// so that no row is padded beyond a multiple of 16. Made by plan/tile/tile.cc, described in lib/schedule/describe_tile.cc.
+// so that no row is padded beyond a multiple of 16. Made by plan/tile/tile.cc, told as a program by plan/tile/tile_program.cc.
 //
 // A block has 64 to 256 columns and up to 256 rows. The blocks of a cluster divide the reduction (a few large tiles divided so bring fewer
 // bytes to each multiprocessor than many small ones); or, where the tensor cores are the limit, they have neighbouring columns and bring

@@ -194,10 +194,14 @@ struct KernelProgram {
   bool throughput = false;
   std::vector<Beside> beside;
   int64_t parts(AxisKind) const;               ///< product of the axes of a kind
+  int parts(const Split&, AxisKind) const;     ///< of those that cut that index
   int64_t blocks() const;                      ///< of the grid, those of clusters counted one by one
   int64_t rounds() const;                      ///< how many of them one that is launched does, at most
   int64_t tile_of(IndexId) const;              ///< elements of it in a tile
   int64_t chunks(const Split&) const;          ///< tiles that its axes share, those of indices behind it, too
+  const Split* reduced() const;                ///< what the loop adds up over; null: nothing
+  /// Slots of what the loop's copies bring to shared memory; 1: they bring nothing there.
+  int slots() const;
   const Split* split_of(IndexId) const;        ///< null: every block has all of it in every iteration
   const Split* split_of_axis(AxisId) const;
 };
@@ -246,6 +250,8 @@ bool is_move(const KernelProgram&, const Derived&, const Stage&);
 std::optional<std::string> check_laws(const KernelProgram&, const Target&);
 
 std::string print(const KernelProgram&);
+/// The same with names that follow from the order of the text: the same for programs that differ in names only.
+std::string canonical_text(const KernelProgram&);
 
 /// Reads one program: print(parse(print(p))) is print(p). At most 1 MiB, 4096 statements, expressions 64 deep. Errors name line and column;
 /// `file` is the name that they print.

@@ -11,7 +11,7 @@
 #include "codegen/kernels/cuda_text.h"
 #include "mirage/codegen/module.h"
 #include "mirage/plan/hints.h"
-#include "mirage/schedule/describe.h"
+#include "mirage/plan/describe.h"
 #include "mirage/support/assert.h"
 #include "mirage/support/round.h"
 

@@ -1,7 +1,7 @@
 // A kernel's program with the types that its tensors have in memory: where emitters begin (docs/schedule.md).
 #pragma once
 #include "mirage/plan/bound.h"
-#include "mirage/schedule/describe.h"
+#include "mirage/plan/describe.h"
 
 namespace mirage::schedule {
 

@@ -21,7 +21,7 @@
 #include "driver/decide/search_options.h"
 #include "driver/decide/z3_judge.h"
 #include "mirage/ir/stabilize.h"
-#include "mirage/schedule/describe.h"
+#include "mirage/plan/describe.h"
 #include "mirage/support/worker_pool.h"
 
 #ifndef MIRAGE_VERSION

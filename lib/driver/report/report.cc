@@ -8,7 +8,7 @@
 
 #include "driver/evidence/numbers_json.h"
 #include "mirage/plan/strategy.h"
-#include "mirage/schedule/describe.h"
+#include "mirage/plan/describe.h"
 #include "mirage/spec/json_text.h"
 #include "mirage/support/hash.h"
 

@@ -299,32 +299,32 @@ AttendPlanned plan_attend(const Graph& body, const std::vector<Access>& operands
   return {best, best->cost, ""};
 }
 
-AttendPlanned plan_attend_like(const AttendPlan& model, const Graph& body, const std::vector<Access>& operands,
-                               const std::vector<Access>& results, const Target& target) {
+AttendPlanned plan_attend_as(const AttendChoice& choice, const Graph& body, const std::vector<Access>& operands,
+                             const std::vector<Access>& results, const Target& target) {
   AttendPlan p;
   if (std::string why = prepare_attend(body, operands, results, target, p); !why.empty()) return {nullptr, {}, why};
-  if (model.wide) {
+  if (choice.wide) {
     std::vector<AttendPlan> all;
     add_wide_plans(p, target, all);
     for (AttendPlan& w : all)
-      if (w.chunk == model.chunk && w.stages == model.stages && w.cluster == model.cluster && w.meets == model.meets) {
+      if (w.chunk == choice.chunk && w.stages == choice.stages && w.cluster == choice.cluster && w.meets == choice.meets) {
         const Cost cost = w.cost;
         return {std::make_shared<const AttendPlan>(std::move(w)), cost, ""};
       }
     return {nullptr, {}, "fewer chunks than blocks, or shared memory"};
   }
-  p.warp_rings = model.warp_rings;
-  p.query_groups = model.query_groups;
-  p.key_groups = model.key_groups;
-  p.chunk = model.chunk;
-  p.stages = model.stages;
-  p.cluster = model.cluster;
-  p.blocks_per_sm = model.blocks_per_sm;
-  p.helpers = model.helpers;
-  p.producer = model.producer;
-  p.turns = model.turns;
+  p.warp_rings = choice.warp_rings;
+  p.query_groups = choice.query_groups;
+  p.key_groups = choice.key_groups;
+  p.chunk = choice.chunk;
+  p.stages = choice.stages;
+  p.cluster = choice.cluster;
+  p.blocks_per_sm = choice.blocks_per_sm;
+  p.helpers = choice.helpers;
+  p.producer = choice.producer;
+  p.turns = choice.turns;
   const int64_t chunks = p.shape.chunks(p.chunk);
-  if (!divide_keys(p, chunks, model.meets, target)) return {nullptr, {}, "fewer chunks than warps"};
+  if (!divide_keys(p, chunks, choice.meets, target)) return {nullptr, {}, "fewer chunks than warps"};
   if (!p.warp_rings && (p.producer ? p.chunks_per_block <= p.stages : p.chunks_per_block > p.stages))
     return {nullptr, {}, "the ring turns at one shape only"};
   if (!place_threads(p) || !place_memory(p, target)) return {nullptr, {}, "registers or shared memory"};

@@ -2,9 +2,20 @@
 #pragma once
 #include <string>
 #include "mirage/plan/attend.h"
+#include "mirage/schedule/program.h"
 #include "plan/stream/clusters.h"
 
 namespace mirage {
+
+/// The numbers of a plan: groups along queries and keys, keys of a chunk, stages, blocks of a cluster and clusters that divide the keys,
+/// and what warps beside those that multiply do.
+struct AttendChoice {
+  bool wide = false, warp_rings = false, producer = false, turns = false;
+  int query_groups = 1, key_groups = 1, chunk = 64, stages = 2, cluster = 1, meets = 1, blocks_per_sm = 1, helpers = 0;
+};
+/// Plans a graph with that division. A reason where it does not fit.
+AttendPlanned plan_attend_as(const AttendChoice&, const Graph& body, const std::vector<Access>& operands,
+                             const std::vector<Access>& results, const Target& target);
 
 /// Reads `body` as attention. Empty and a filled shape, or one sentence why it is not.
 std::string match_attend(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, AttendShape& shape);
@@ -26,3 +37,10 @@ void add_wide_plans(const AttendPlan& base, const Target&, std::vector<AttendPla
 Cost estimate_attend(const AttendPlan&, const Target&);
 
 }  // namespace mirage
+
+namespace mirage::schedule {
+
+/// The program of a kernel of this kind; throws Undescribed.
+KernelProgram attend_program(const KernelPlan&);
+
+}  // namespace mirage::schedule

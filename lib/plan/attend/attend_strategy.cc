@@ -3,7 +3,9 @@
 
 #include <fmt/format.h>
 
-#include "mirage/plan/attend.h"
+#include "mirage/schedule/words.h"
+#include "plan/attend/attend_internal.h"
+#include "plan/attend/factored.h"
 #include "plan/strategy_internal.h"
 
 namespace mirage {
@@ -21,8 +23,43 @@ std::vector<KernelPlan> all_attentions(const KernelPlan& of, const Work& w) {
   return out;
 }
 
-Attempt like_attention(const KernelPlan& model, const Work& w) {
-  return attempt(plan_attend_like(body_of<AttendPlan>(model), w.body, w.operands, w.results, w.target));
+AttendChoice attend_choice(const schedule::KernelProgram& p) {
+  using namespace schedule;
+  const Split& keys = *p.reduced();
+  AttendChoice c;
+  c.chunk = static_cast<int>(std::min<int64_t>(keys.tile, 1 << 20));
+  c.stages = p.slots();
+  c.cluster = p.parts(keys, AxisKind::kCluster);
+  c.meets = p.parts(keys, AxisKind::kGrid);
+  c.blocks_per_sm = p.per_sm;
+  for (const Split& s : p.splits) {
+    if (s.reduced) continue;
+    c.wide |= p.parts(s, AxisKind::kWarp) > 1;   // that divide the features
+    c.query_groups = std::max(c.query_groups, p.parts(s, AxisKind::kGroup));
+  }
+  c.warp_rings = p.parts(keys, AxisKind::kWarp) > 1;
+  c.key_groups = std::max(p.parts(keys, AxisKind::kWarp), p.parts(keys, AxisKind::kGroup));
+  c.turns = std::any_of(p.roles.begin(), p.roles.end(), [](const Role& r) { return r.turns; });
+  // Whoever asks for keys, in a role that is not the last one's: warps of its own, helpers among them, or a thread of those who work.
+  const auto does = [&](const Role& r, const auto& what) {
+    return std::any_of(r.items.begin(), r.items.end(), [&](const Item& i) {
+      return (i.stage >= 0 && what(p.stages[at(i.stage)])) ||
+             std::any_of(i.body.begin(), i.body.end(), [&](StageId s) { return what(p.stages[at(s)]); });
+    });
+  };
+  for (const Role& r : p.roles) {
+    if (&r == &p.roles.back() || r.warps == 0) continue;
+    const bool copies = does(r, [](const Stage& s) { return s.kind == Stage::Kind::kCopy && s.path == PathId::kTma; });
+    const bool helps = does(r, [](const Stage& s) { return s.kind != Stage::Kind::kCopy || s.path != PathId::kTma; });
+    c.producer |= copies;
+    if (helps) c.helpers = r.warps - copies;
+  }
+  return c;
+}
+
+Attempt like_attention(const schedule::KernelProgram& model, const Work& w) {
+  if (!model.reduced()) return refusal("nothing is added up in a loop");
+  return attempt(plan_attend_as(attend_choice(model), w.body, w.operands, w.results, w.target));
 }
 
 std::string attend_text(const KernelPlan& k) {
@@ -59,9 +96,11 @@ Strategy attend_strategy() {
           .match = match_attention,
           .divisions = all_attentions,
           .like = like_attention,
+          .matched = schedule::with_factors_on_operands,
           .text = attend_text,
           .print = [](const KernelPlan& k) { return fmt::format("attend {}\n", k.name) + print(body_of<AttendPlan>(k)); },
           .use = attend_use,
+          .program = schedule::attend_program,
           .timeline = attend_timeline};
 }
 

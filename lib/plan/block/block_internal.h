@@ -1,6 +1,7 @@
 // What the files of the block planner share.
 #pragma once
 #include "mirage/plan/block_plan.h"
+#include "mirage/schedule/program.h"
 #include "plan/block/float_contract.h"
 #include "plan/block/layout.h"
 
@@ -31,3 +32,10 @@ int float_team(const BlockPlan& plan, const Step& step);
 Cost estimate(BlockPlan& plan, const Target& target);
 
 }  // namespace mirage
+
+namespace mirage::schedule {
+
+/// The program of a kernel of this kind; throws Undescribed.
+KernelProgram block_program(const KernelPlan&);
+
+}  // namespace mirage::schedule

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include "mirage/plan/block_plan.h"
+#include "mirage/schedule/words.h"
+#include "mirage/support/round.h"
 #include "plan/block/block_internal.h"
 #include "plan/strategy_internal.h"
 
@@ -23,39 +25,86 @@ std::vector<KernelPlan> block_divisions(const KernelPlan& of, const Work& w) {
   return out;
 }
 
-/// Tile by tile the kind of layout that the model's tile has, where this one can have it.
-std::vector<LayoutOption> like_layouts(const BlockPlan& from, const BlockPlan& plan) {
-  std::vector<LayoutOption> out;
-  const std::vector<std::vector<LayoutOption>> options = layout_options(plan);
-  for (size_t t = 0; t < options.size(); t++) {
-    LayoutOption chosen = options[t].front();
-    for (const LayoutOption& o : options[t]) {
-      if (t >= from.tiles.size()) break;
-      const SmemTile& m = from.tiles[t];
-      const int64_t per = 16 / dtype_bytes(m.dtype), length = ((m.col ? m.extent[1] : m.extent[2]) + per - 1) / per * per;
-      const LayoutKind kind = m.swizzle ? LayoutKind::kSwizzled : m.ld > length ? LayoutKind::kPadded : LayoutKind::kPlain;
-      if (o.kind == kind) chosen = o;
-    }
-    out.push_back(chosen);
+/// How the lines of each section lie.
+std::vector<LayoutKind> layout_kinds(const schedule::KernelProgram& p) {
+  std::vector<LayoutKind> out(p.sections.size(), LayoutKind::kPlain);
+  for (const schedule::Place& x : p.places)
+    if (x.section >= 0 && !x.box.empty())
+      out[schedule::at(x.section)] = x.swizzle                                                       ? LayoutKind::kSwizzled
+                                     : x.pitch > round_up(x.box.back() * dtype_bytes(x.dtype), 16) ? LayoutKind::kPadded
+                                                                                                      : LayoutKind::kPlain;
+  return out;
+}
+
+/// Sections, which are tiles, in the order in which stages name places of them.
+std::vector<int> sections_of(const schedule::KernelProgram& p) {
+  std::vector<int> out;
+  const auto add = [&](schedule::PlaceId x) {
+    const int s = x < 0 ? -1 : p.places[schedule::at(x)].section;
+    if (s >= 0 && std::find(out.begin(), out.end(), s) == out.end()) out.push_back(s);
+  };
+  const auto stage = [&](schedule::StageId s) {
+    if (s < 0) return;
+    add(p.stages[schedule::at(s)].to);
+    for (schedule::PlaceId x : p.stages[schedule::at(s)].through) add(x);
+  };
+  for (const schedule::Item& i : p.roles[0].items) {
+    stage(i.stage);
+    for (schedule::StageId s : i.body) stage(s);
   }
   return out;
 }
 
-Attempt like_block(const KernelPlan& model, const Work& w) {
-  const BlockPlan& from = body_of<BlockPlan>(model);
-  const int64_t loop = w.body.launch().loop, each = (loop + from.cluster - 1) / from.cluster;
-  if (from.cluster > loop) return refusal("fewer iterations than blocks of a cluster");
-  const int stages = loop > 1 ? static_cast<int>(std::min<int64_t>(from.stages, std::min<int64_t>(each + 1, 64))) : 1;
+/// Tile by tile the kind of layout that the model's has, where this one can have it; empty: they lie so already.
+std::vector<LayoutOption> like_layouts(const schedule::KernelProgram& model, const std::shared_ptr<const BlockPlan>& plan) {
+  KernelPlan k;
+  k.body = plan;
+  const schedule::KernelProgram own = schedule::block_program(k);
+  const std::vector<int> from = sections_of(model), to = sections_of(own);
+  const std::vector<LayoutKind> wanted = layout_kinds(model);
+  std::vector<LayoutKind> kinds = layout_kinds(own);   // in the order of the tiles that need memory
+  bool same = true;
+  for (size_t i = 0; i < std::min(from.size(), to.size()); i++) {
+    LayoutKind& kind = kinds[schedule::at(to[i])];
+    same &= kind == wanted[schedule::at(from[i])];
+    kind = wanted[schedule::at(from[i])];
+  }
+  std::vector<LayoutOption> out;
+  if (same || from.size() != to.size()) return out;
+  const std::vector<std::vector<LayoutOption>> options = layout_options(*plan);
+  size_t next = 0;
+  for (size_t t = 0; t < options.size(); t++) {
+    out.push_back(options[t].front());
+    if (plan->tiles[t].bytes == 0) continue;
+    for (const LayoutOption& o : options[t]) if (o.kind == kinds[next]) out.back() = o;
+    next++;
+  }
+  return out;
+}
+
+BlockChoice block_choice(const schedule::KernelProgram& p) {
+  using namespace schedule;
+  BlockChoice c;
+  c.threads = static_cast<int>(std::min<int64_t>(p.roles.back().warps, 64)) * 32;
+  c.stages = p.slots();
+  if (const Split* k = p.reduced()) c.cluster = p.parts(*k, AxisKind::kCluster), c.divide_warps = p.parts(*k, AxisKind::kWarp) > 1;
+  c.chain = std::any_of(p.places.begin(), p.places.end(), [&](const Place& x) {
+    return x.section < 0 && x.value >= 0 && p.body.def_form<Running>(x.value);
+  });
+  return c;
+}
+
+Attempt like_block(const schedule::KernelProgram& model, const Work& w) {
+  if (model.roles.size() != 1) return refusal("warps that do different things");
   std::string reason;
-  BlockChoice choice = choice_of(from);
-  choice.stages = stages;
+  BlockChoice choice = block_choice(model);
+  const int64_t loop = w.body.launch().loop, each = (loop + choice.cluster - 1) / choice.cluster;
+  if (choice.cluster > loop) return refusal("fewer iterations than blocks of a cluster");
+  choice.stages = loop > 1 ? static_cast<int>(std::min<int64_t>(choice.stages, std::min<int64_t>(each + 1, 64))) : 1;
   std::shared_ptr<BlockPlan> plan = plan_block_as(w.body, w.operands, w.results, w.target, choice, reason, w.rule);
   if (!plan) return refusal(reason);
-  if (!from.layout_note.empty())
-    if (auto laid_out = plan_block_as(w.body, w.operands, w.results, w.target, choice, like_layouts(from, *plan), w.rule)) {
-      laid_out->layout_note = from.layout_note;
-      plan = std::move(laid_out);
-    }
+  if (const std::vector<LayoutOption> layouts = like_layouts(model, plan); !layouts.empty())
+    if (auto laid_out = plan_block_as(w.body, w.operands, w.results, w.target, choice, layouts, w.rule)) plan = std::move(laid_out);
   plan->cost = estimate(*plan, w.target);
   return attempt_of<BlockPlan>(std::move(*plan));
 }
@@ -96,6 +145,7 @@ Strategy block_strategy() {
           .print = [](const KernelPlan& k) { return fmt::format("block {}\n", k.name) + print(body_of<BlockPlan>(k)); },
           .use = block_use,
           .shared = block_shared,
+          .program = schedule::block_program,
           .timeline = block_timeline};
 }
 

@@ -42,7 +42,6 @@ Strategy cublas_strategy() {
           .is_on = [](const Target& t) { return t.allow_cublas; },
           .match = match_cublas,
           .divisions = cublas_divisions,
-          .like = [](const KernelPlan&, const Work& w) { return match_cublas(w); },
           .text = cublas_text,
           .print = [](const KernelPlan& k) { return fmt::format("cublas {}\n", k.name) + print(body_of<CublasPlan>(k)); },
           .use = [](const KernelPlan&, int) { return Tiling{}; },

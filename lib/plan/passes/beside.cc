@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "mirage/plan/describe.h"
 #include "mirage/plan/passes.h"
 #include "plan/planner.h"
 #include "plan/region/region_threads.h"
@@ -130,13 +131,8 @@ std::string Planner::plan_beside(const std::vector<int>& items, KernelPlan& k, C
     return "";
   }
   if (model_) {
-    const StreamPlan& from = *std::get<std::shared_ptr<const StreamPlan>>(model_kernel(items)->body);
     std::string reason;
-    if (!divide_stream(
-            matched,
-            {from.warps, from.stages, from.chunk, from.cluster, from.blocks_per_sm, from.evict_first, from.registers, from.columns},
-            target_, reason))
-      return reason;
+    if (!divide_stream(matched, stream_choice(schedule::program_of(*model_kernel(items))), target_, reason)) return reason;
     cost = matched.cost = estimate(matched, target_);
     k.body = std::make_shared<const StreamPlan>(std::move(matched));
     return "";

@@ -1,6 +1,7 @@
 // What the files of the stream planner share.
 #pragma once
 #include "mirage/plan/stream.h"
+#include "mirage/schedule/program.h"
 
 namespace mirage {
 
@@ -40,6 +41,8 @@ struct StreamChoice {
   bool registers = false;
   int columns = 64;
 };
+/// The choice that a program of this kind was made with.
+StreamChoice stream_choice(const schedule::KernelProgram&);
 /// Gives a matched plan its division and places in shared memory; false with a reason if it does not fit.
 bool divide_stream(StreamPlan& plan, const StreamChoice& choice, const Target& target, std::string& reason);
 
@@ -47,3 +50,10 @@ bool divide_stream(StreamPlan& plan, const StreamChoice& choice, const Target& t
 Cost estimate(const StreamPlan& plan, const Target& target, bool explain = true);
 
 }  // namespace mirage
+
+namespace mirage::schedule {
+
+/// The program of a kernel of this kind; throws Undescribed.
+KernelProgram stream_program(const KernelPlan&);
+
+}  // namespace mirage::schedule

@@ -1,6 +1,9 @@
 // The row of weight streams in the table of strategies.
+#include <algorithm>
+
 #include <fmt/format.h>
 
+#include "mirage/schedule/words.h"
 #include "plan/strategy_internal.h"
 #include "plan/stream/stream_internal.h"
 
@@ -24,16 +27,13 @@ std::vector<KernelPlan> streams_beside(const KernelPlan& of, const Target& targe
   return out;
 }
 
-Attempt like_stream(const KernelPlan& model, const Work& w) {
-  const StreamPlan& from = body_of<StreamPlan>(model);
+Attempt like_stream(const schedule::KernelProgram& model, const Work& w) {
+  if (!model.reduced()) return refusal("nothing is added up in a loop");
   std::string reason;
   std::optional<StreamShape> shape = match_stream(w.body, w.operands, w.results, w.rule, kMaxStreamRows, reason);
   if (!shape) return refusal(reason);
   StreamPlan plan = stream_plan(std::move(*shape));
-  if (!divide_stream(
-          plan, {from.warps, from.stages, from.chunk, from.cluster, from.blocks_per_sm, from.evict_first, from.registers, from.columns},
-          w.target, reason))
-    return refusal(reason);
+  if (!divide_stream(plan, stream_choice(model), w.target, reason)) return refusal(reason);
   plan.cost = estimate(plan, w.target);
   return attempt_of(std::move(plan));
 }
@@ -60,6 +60,26 @@ Tiling stream_use(const KernelPlan& k, int thrift) {
 
 }  // namespace
 
+StreamChoice stream_choice(const schedule::KernelProgram& p) {
+  using namespace schedule;
+  const Split& k = *p.reduced();
+  StreamChoice c;
+  c.warps = p.parts(k, AxisKind::kWarp);
+  c.cluster = p.parts(k, AxisKind::kCluster);
+  c.chunk = static_cast<int>(std::min<int64_t>(k.tile, 1 << 20));
+  c.stages = p.slots();
+  c.blocks_per_sm = p.per_sm;
+  c.registers = std::none_of(k.over.begin(), k.over.end(), [&](AxisId a) { return p.axes[at(a)].kind == AxisKind::kLoop; });
+  bool first = false, copied = false;   // whether copies of weights let go of their lines; whether there are such copies
+  for (const Stage& s : p.stages) {
+    if (s.kind == Stage::Kind::kCopy && s.path == PathId::kTma) copied = true, first |= s.evict_first;
+    if (s.kind == Stage::Kind::kCompute && s.swap && p.places[at(s.to)].box.size() == 2)
+      c.columns = static_cast<int>(std::min<int64_t>(p.places[at(s.to)].box[1], 1 << 20));
+  }
+  c.evict_first = !c.registers && (first || !copied);
+  return c;
+}
+
 Strategy stream_strategy() {
   return {.match = match_streams,
           .divisions = all_streams,
@@ -68,6 +88,7 @@ Strategy stream_strategy() {
           .text = stream_text,
           .print = [](const KernelPlan& k) { return fmt::format("stream {}\n", k.name) + print(body_of<StreamPlan>(k)); },
           .use = stream_use,
+          .program = schedule::stream_program,
           .timeline = stream_timeline};
 }
 

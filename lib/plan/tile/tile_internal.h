@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "mirage/plan/tile.h"
+#include "mirage/schedule/program.h"
 
 namespace mirage {
 
@@ -36,3 +37,10 @@ Cost estimate_turned(const TilePlan& plan, const Target& target, bool explain);
 Cost estimate(const TilePlan& plan, const Target& target, bool explain = true);
 
 }  // namespace mirage
+
+namespace mirage::schedule {
+
+/// The program of a kernel of this kind; throws Undescribed.
+KernelProgram tile_program(const KernelPlan&);
+
+}  // namespace mirage::schedule

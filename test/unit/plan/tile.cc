@@ -123,7 +123,7 @@ TEST_CASE("a smaller shape is planned as the model plan was") {
   KernelPlan model;
   const Target t = target();
   model.body = plan(big).plan;
-  const Attempt like = strategy_of(model).like(model, {small.body, small.operands, small.results, t, {kHalf, false}});
+  const Attempt like = plan_like(model, {small.body, small.operands, small.results, t, {kHalf, false}});
   REQUIRE(like.body);
   const auto& a = *std::get<std::shared_ptr<const TilePlan>>(model.body);
   const auto& b = *std::get<std::shared_ptr<const TilePlan>>(*like.body);

@@ -7,9 +7,10 @@
 #include "mirage/ir/walk.h"
 #include "mirage/plan/stream.h"
 #include "mirage/support/round.h"
-#include "schedule/writer.h"
-#include "schedule/shape_names.h"
-#include "schedule/stream_body.h"
+#include "plan/program/params.h"
+#include "plan/stream/shape_names.h"
+#include "plan/stream/stream_body.h"
+#include "plan/stream/stream_internal.h"
 
 namespace mirage::schedule {
 namespace {
@@ -318,9 +319,9 @@ struct StreamDescriber {
 
 }  // namespace
 
-KernelProgram describe_stream(const KernelPlan& k) {
+KernelProgram stream_program(const KernelPlan& k) {
   const StreamPlan& p = *std::get<std::shared_ptr<const StreamPlan>>(k.body);
-  Writer w(k.name, p.body, p.operands, p.results);
+  Writer w = writer_of(k.name, p.body, p.operands, p.results);
   name_shape(w, p);
   StreamPlan joined = with_joined_sums(w, p);
   return StreamDescriber{std::move(w), std::move(joined)}.run();

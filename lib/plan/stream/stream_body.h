@@ -1,7 +1,7 @@
 // The body of a stream as its kernel adds it up: one accumulator over groups and what is in them, one over both parts of a reduction.
 #pragma once
 #include "mirage/plan/stream.h"
-#include "schedule/writer.h"
+#include "mirage/schedule/writer.h"
 
 namespace mirage::schedule {
 

@@ -8,9 +8,10 @@
 #include "mirage/ir/walk.h"
 #include "mirage/ir/whole.h"
 #include "mirage/plan/block_plan.h"
+#include "mirage/schedule/words.h"
 #include "mirage/support/round.h"
-#include "schedule/words.h"
-#include "schedule/writer.h"
+#include "plan/block/block_internal.h"
+#include "plan/program/params.h"
 
 namespace mirage::schedule {
 namespace {
@@ -21,7 +22,7 @@ constexpr int kDeepText = 24;
 class BlockDescriber {
  public:
   BlockDescriber(const BlockPlan& plan, const std::string& name)
-      : b_(plan), w_(name, plan.body, plan.operands, plan.results), section_(plan.tiles.size(), -1) {}
+      : b_(plan), w_(writer_of(name, plan.body, plan.operands, plan.results)), section_(plan.tiles.size(), -1) {}
 
   KernelProgram run() {
     if (b_.loop_warps > 1) warps_ = b_.loop_warps;
@@ -459,7 +460,7 @@ class BlockDescriber {
 
 }  // namespace
 
-KernelProgram describe_block(const KernelPlan& k) {
+KernelProgram block_program(const KernelPlan& k) {
   return BlockDescriber(*std::get<std::shared_ptr<const BlockPlan>>(k.body), k.name).run();
 }
 

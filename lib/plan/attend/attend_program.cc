@@ -8,7 +8,8 @@
 #include "mirage/ir/walk.h"
 #include "mirage/plan/attend.h"
 #include "mirage/support/round.h"
-#include "schedule/writer.h"
+#include "plan/attend/attend_internal.h"
+#include "plan/program/params.h"
 
 namespace mirage::schedule {
 namespace {
@@ -170,7 +171,7 @@ struct AttendDescriber {
   ValueId z = -1;   // the product of Q and K
 
   AttendDescriber(const AttendPlan& plan, const std::string& name, LinearBody body)
-      : p(plan), s(plan.shape), linear(std::move(body)), w(name, linear.graph, plan.operands, plan.results) {}
+      : p(plan), s(plan.shape), linear(std::move(body)), w(writer_of(name, linear.graph, plan.operands, plan.results)) {}
 
   const Graph& g() const { return w.body(); }
   ValueId now(ValueId v) const { return linear.to[static_cast<size_t>(v)]; }
@@ -481,7 +482,7 @@ struct AttendDescriber {
 
 }  // namespace
 
-KernelProgram describe_attend(const KernelPlan& k) {
+KernelProgram attend_program(const KernelPlan& k) {
   const AttendPlan& p = *std::get<std::shared_ptr<const AttendPlan>>(k.body);
   return AttendDescriber(p, k.name, LinearBuilder(p).run()).run();
 }

@@ -1,5 +1,5 @@
 // See the header.
-#include "schedule/shape_names.h"
+#include "plan/stream/shape_names.h"
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
-// What the descriptions of all strategies share: the body at full extents with its indices, and stages in the order of execution. A
-// description says where the values are that its plan knows; everything else is named here.
+// What writes programs: the body at full extents with its indices, and stages in the order of execution. A strategy says where the values
+// are that it knows of; everything else is named here.
 #pragma once
 #include <map>
 #include <optional>
@@ -7,15 +7,12 @@
 #include <string>
 #include <vector>
 
-#include "mirage/plan/plan.h"
 #include "mirage/schedule/program.h"
 
 namespace mirage::schedule {
 
-/// Why a plan has no program yet; thrown inside lib/schedule only (describe.cc catches it).
+/// Why there is no such program; thrown by what writes one (plan/describe.h catches it).
 struct Undescribed { std::string why; };
-
-Param param_of(const Access&);
 
 /// Where a value is to be, and how it gets there.
 struct Wish {
@@ -29,7 +26,8 @@ struct Wish {
 
 class Writer {
  public:
-  Writer(const std::string& name, const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results);
+  /// body: of a µGraph, in its tiles.
+  Writer(const std::string& name, const Graph& body, std::vector<Param> params, std::vector<Param> results);
 
   /// The same of other nodes: in front of all that names values.
   void set_body(Graph body, std::vector<std::vector<IndexId>> index_of);
@@ -108,11 +106,5 @@ class Writer {
   std::vector<Phase> phase_;
   std::vector<std::vector<NodeId>> users_;
 };
-
-/// The programs of the strategies' plans; throw Undescribed.
-KernelProgram describe_block(const KernelPlan&);
-KernelProgram describe_stream(const KernelPlan&);
-KernelProgram describe_tile(const KernelPlan&);
-KernelProgram describe_attend(const KernelPlan&);
 
 }  // namespace mirage::schedule

@@ -6,8 +6,9 @@
 
 #include "mirage/plan/tile.h"
 #include "mirage/support/round.h"
-#include "schedule/shape_names.h"
-#include "schedule/writer.h"
+#include "plan/program/params.h"
+#include "plan/stream/shape_names.h"
+#include "plan/tile/tile_internal.h"
 
 namespace mirage::schedule {
 namespace {
@@ -312,9 +313,9 @@ struct TileDescriber {
 
 }  // namespace
 
-KernelProgram describe_tile(const KernelPlan& k) {
+KernelProgram tile_program(const KernelPlan& k) {
   const TilePlan& p = *std::get<std::shared_ptr<const TilePlan>>(k.body);
-  return TileDescriber{p, Writer(k.name, p.body, p.operands, p.results)}.run();
+  return TileDescriber{p, writer_of(k.name, p.body, p.operands, p.results)}.run();
 }
 
 }  // namespace mirage::schedule

@@ -1,7 +1,7 @@
 // What descriptions of plans on StreamShape share (stream and tile).
 #pragma once
 #include "mirage/plan/stream.h"
-#include "schedule/writer.h"
+#include "mirage/schedule/writer.h"
 
 namespace mirage::schedule {
 

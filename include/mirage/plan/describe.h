@@ -13,7 +13,7 @@ namespace mirage::schedule {
 struct Described { std::optional<KernelProgram> program; std::string reason; };
 Described describe(const KernelPlan&, const Target&);
 
-/// The same of a plan whose kernel is emitted from its program, whether or not its text could be read back.
+/// The same of a kernel that is emitted from its program, whether or not its text could be read back.
 KernelProgram program_of(const KernelPlan&);
 
 /// The plan that a program describes: describe(*plan.plan) is the program, but for names. Its operands are in buffers of their own, those
@@ -22,9 +22,6 @@ KernelProgram program_of(const KernelPlan&);
 /// rule: what the program may say of its contractions, so that their units are these.
 struct PlanOf { std::optional<KernelPlan> plan; std::string line, has, reason; ContractRule rule; };
 PlanOf plan_of(const KernelProgram&, const Target&);
-
-/// print() with names that follow from the order of the text: the same for programs that differ in names only.
-std::string canonical_text(const KernelProgram&);
 
 /// Its text, or a comment with the reason.
 std::string schedule_text(const KernelPlan&, const Target&);

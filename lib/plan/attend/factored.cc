@@ -1,12 +1,12 @@
 // See the header.
-#include "schedule/factored.h"
+#include "plan/attend/factored.h"
 
 #include <algorithm>
 #include <optional>
 
 #include "mirage/ir/rewrite.h"
 #include "mirage/ir/walk.h"
-#include "schedule/words.h"
+#include "mirage/schedule/words.h"
 
 namespace mirage::schedule {
 namespace {

@@ -1,10 +1,10 @@
 // See the header.
-#include "schedule/stream_body.h"
+#include "plan/stream/stream_body.h"
 
 #include <algorithm>
 
-#include "schedule/shape_names.h"
-#include "schedule/words.h"
+#include "plan/stream/shape_names.h"
+#include "mirage/schedule/words.h"
 
 namespace mirage::schedule {
 namespace {
