@@ -15,7 +15,7 @@
 #include "mirage/plan/plan.h"
 #include "mirage/plan/region.h"
 #include "mirage/plan/strategy.h"
-#include "mirage/schedule/describe.h"
+#include "mirage/plan/describe.h"
 #include "mirage/spec/spec.h"
 #include "mirage/spec/text.h"
 #include "mirage/support/hash.h"
