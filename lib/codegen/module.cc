@@ -7,13 +7,15 @@
 #include "codegen/module_parts.h"
 #include "mirage/plan/hints.h"
 #include "mirage/plan/describe.h"
+#include "mirage/plan/strategy.h"
 #include "mirage/support/assert.h"
 
 namespace mirage {
 
 namespace {
 
-template <class P> bool is(const KernelPlan& k) { return std::holds_alternative<std::shared_ptr<const P>>(k.body); }
+bool is(StrategyId id, const KernelPlan& k) { return strategy_id(k) == id; }
+
 
 /// The kernel begins with one or both instructions: what is behind it may be started early; it may be started early itself, and touches
 /// nothing before what is ahead of it has finished.
@@ -32,14 +34,14 @@ Emitter emitter_of(const KernelPlan& k) {
 #define MIRAGE_STRATEGY(Name, name, help) emit_##name##_kernel,
 #include "mirage/plan/strategies.def"
   };
-  return kEmitters[k.body.index()];
+  return kEmitters[static_cast<size_t>(strategy_id(k))];
 }
 
 }  // namespace
 
 /// With --pdl attention kernels take no part: their blocks fill the device for most of its time, and blocks of the next kernel that already
 /// sit there cost more than a launch does (chains of mha: 11.9 us per call, 7.8 without; gqa 6.05, 5.85).
-bool takes_part(const KernelPlan& k) { return !is<AttendPlan>(k); }
+bool takes_part(const KernelPlan& k) { return !is(StrategyId::kAttend, k); }
 
 /// Pointers that may be read early by nobody: what is const and __restrict__ the compiler takes for constant over the whole kernel, and
 /// moves its loads in front of the wait.
@@ -92,7 +94,7 @@ KernelText emit_with_pointers(const KernelPlan& k, const Plan& plan, const Targe
     Plan ordinary = plan;
     ordinary.pdl = false;
     if (!takes_part(k)) return emit_with_pointers(k, ordinary, target);
-    KernelText text = reads_in_order(is<StreamPlan>(k) ? emit_stream_kernel(k, plan, target)
+    KernelText text = reads_in_order(is(StrategyId::kStream, k) ? emit_stream_kernel(k, plan, target)
                                                        : begins_with(emit_with_pointers(k, ordinary, target), true, true));
     text.dependent = true;
     return text;
@@ -102,7 +104,8 @@ KernelText emit_with_pointers(const KernelPlan& k, const Plan& plan, const Targe
     const Plan ordinary = without_early(plan);
     KernelPlan alone = k;
     alone.early = false;
-    const bool own = k.early && (is<StreamPlan>(k) || is<TilePlan>(k) || (is<AttendPlan>(k) && weights_early(k, plan)));
+    const bool waits = is(StrategyId::kStream, k) || is(StrategyId::kTile, k) || (is(StrategyId::kAttend, k) && weights_early(k, plan));
+    const bool own = k.early && waits;
     KernelText text = own ? emitter_of(k)(k, plan, target) : emit_with_pointers(alone, ordinary, target);
     text = begins_with(std::move(text), releases(k, plan), k.early && !own);
     if (k.early) text = reads_in_order(std::move(text));

@@ -13,12 +13,8 @@
 #include "mirage/codegen/module.h"
 #include "mirage/ir/rewrite.h"
 #include "mirage/plan/alternatives.h"
-#include "mirage/plan/attend.h"
-#include "mirage/plan/block_plan.h"
-#include "mirage/plan/cublas.h"
-#include "mirage/plan/region.h"
+#include "mirage/plan/bound.h"
 #include "mirage/plan/strategy.h"
-#include "mirage/plan/tile.h"
 #include "mirage/plan/describe.h"
 #include "mirage/support/worker_pool.h"
 #include "mirage/verify/verify.h"
@@ -206,22 +202,18 @@ class ScheduleRun {
     if (all.plan->kernels.size() != 1) refuse(fmt::format("as a library it is planned as {} kernels", all.plan->kernels.size()));
     KernelPlan k = all.plan->kernels[0];
     std::optional<KernelPlan> other;
-    std::visit(
-        [&](const auto& body) {
-          if constexpr (requires { body->body; body->operands; body->results; }) {
-            const Work work{body->body, body->operands, body->results, target_, contract_rule(program_), false};
-            const Attempt a = plan_like(*own.plan, work);
-            if (!a.body) refuse("as a library it has no plan of these numbers: " + a.reason);
-            other = k;
-            other->body = *a.body;
-            other->predicted_us = a.cost.us;
-            other->why = a.cost.why;
-            other->bytes = a.cost.bytes;
-            other->flops = a.cost.flops;
-            other->others.clear();
-          }
-        },
-        k.body);
+    if (const std::span<const KernelCall> calls = bound_calls(k); !calls.empty()) {
+      const Work work{calls[0].body, calls[0].operands, calls[0].results, target_, contract_rule(program_), false};
+      const Attempt a = plan_like(*own.plan, work);
+      if (!a.body) refuse("as a library it has no plan of these numbers: " + a.reason);
+      other = k;
+      other->body = *a.body;
+      other->predicted_us = a.cost.us;
+      other->why = a.cost.why;
+      other->bytes = a.cost.bytes;
+      other->flops = a.cost.flops;
+      other->others.clear();
+    }
     if (!other) refuse("as a library it is planned as no call");
     other->name = p_.name;
     const schedule::Described d = schedule::describe(*other, target_);

@@ -4,12 +4,7 @@
 
 #include <algorithm>
 
-#include "mirage/plan/attend.h"
-#include "mirage/plan/block_plan.h"
-#include "mirage/plan/cublas.h"
-#include "mirage/plan/region.h"
-#include "mirage/plan/stream.h"
-#include "mirage/plan/tile.h"
+#include "mirage/plan/bound.h"
 #include "plan/buffers.h"
 #include "plan/strategy_internal.h"
 
@@ -34,31 +29,29 @@ std::vector<KernelPlan> distinct(std::vector<KernelPlan> all, size_t most) {
 
 /// What a kernel was planned from; nullopt for a region.
 std::optional<Work> work_of(const KernelPlan& k, const Target& target, const ContractRule& rule) {
-  return std::visit([&](const auto& p) -> std::optional<Work> {
-    if constexpr (requires { p->body; }) {
-      const bool positions = std::any_of(p->operands.begin(), p->operands.end(), [](const Access& a) { return a.position >= 0; });
-      return Work{p->body, p->operands, p->results, target, rule, positions};
-    } else {
-      return std::nullopt;
-    }
-  }, k.body);
+  const std::span<const KernelCall> calls = bound_calls(k);
+  if (calls.empty()) return std::nullopt;
+  const auto& [body, operands, results] = calls[0];
+  const bool positions = std::any_of(operands.begin(), operands.end(), [](const Access& a) { return a.position >= 0; });
+  return Work{body, operands, results, target, rule, positions};
 }
 
 }  // namespace
 
-std::vector<KernelPlan> kernel_alternatives(const KernelPlan& k, const Target& target, const ContractRule& rule, size_t most) {
+std::vector<KernelPlan> kernel_alternatives(const KernelPlan& k, const Target& target, const ContractRule& rule, size_t most,
+                                            bool only_own) {
   const Strategy& own = strategy_of(k);
   if (own.own_divisions)
-    if (std::vector<KernelPlan> only = own.own_divisions(k, target); !only.empty()) {
+    if (std::vector<KernelPlan> only = own.own_divisions(k, target, most); !only.empty()) {
       only.insert(only.begin(), k);
       return distinct(std::move(only), most);
     }
   std::vector<KernelPlan> out{k};
   const std::optional<Work> work = work_of(k, target, rule);
   for (const Strategy& s : strategies()) {
-    if (!is_on(s, target)) continue;
+    if (!is_on(s, target) || (only_own && &s != &own)) continue;
     if (!work || !s.divisions || (work->positions && !s.reads_positions) || (work->has_parts() && !s.reads_parts)) continue;
-    std::vector<KernelPlan> all = s.divisions(k, *work);
+    std::vector<KernelPlan> all = s.divisions(k, *work, most);
     out.insert(out.end(), std::make_move_iterator(all.begin()), std::make_move_iterator(all.end()));
   }
   return distinct(std::move(out), most);

@@ -1,26 +1,15 @@
 // See the header.
 #include "mirage/plan/bound.h"
 
-#include "mirage/plan/attend.h"
-#include "mirage/plan/block_plan.h"
 #include "mirage/plan/cublas.h"
-#include "mirage/plan/region.h"
-#include "mirage/plan/stream.h"
-#include "mirage/plan/tile.h"
 
 namespace mirage {
 
-std::vector<BoundCall> bound_calls(const KernelPlan& k) {
-  return std::visit(
-      [](const auto& p) {
-        std::vector<BoundCall> out;
-        if constexpr (requires { p->body; p->operands; p->results; }) {
-          out.push_back({p->operands, p->results});
-          if constexpr (requires { p->beside; }) for (const auto& other : p->beside) out.push_back({other.operands, other.results});
-        }
-        return out;
-      },
-      k.body);
+std::span<const KernelCall> bound_calls(const KernelPlan& k) {
+  if (const auto* p = std::get_if<std::shared_ptr<const ProgramPlan>>(&k.body)) return (*p)->calls;
+  const auto* product = std::get_if<std::shared_ptr<const CublasPlan>>(&k.body);
+  const KernelCall* call = product ? product->get() : nullptr;
+  return {call, call ? size_t{1} : size_t{0}};
 }
 
 }  // namespace mirage

@@ -1,10 +1,10 @@
 // Workspace memory: first fit by start of lifetime (buffers.h).
+#include "mirage/plan/describe.h"
 #include "plan/buffers.h"
 
 #include <algorithm>
 #include <numeric>
 
-#include "mirage/plan/attend.h"
 #include "mirage/plan/cublas.h"
 
 namespace mirage {
@@ -65,14 +65,14 @@ void place_slots(Plan& plan) {
   }
   for (KernelPlan& k : plan.kernels) {
     k.slots = -1;
-    const auto* attend = std::get_if<std::shared_ptr<const AttendPlan>>(&k.body);
-    if (!attend || (*attend)->slot_bytes == 0) continue;
+    const int64_t bytes = derived_in(k) ? derived_in(k)->slots_bytes : 0;
+    if (bytes == 0) continue;
     Buffer slots;
-    slots.dims = {(*attend)->slot_bytes / 4};
+    slots.dims = {bytes / 4};
     slots.strides = {1};
     slots.slots = true;
     slots.offset_bytes = (plan.workspace_bytes + kAlign - 1) / kAlign * kAlign;
-    plan.workspace_bytes = slots.offset_bytes + (*attend)->slot_bytes;
+    plan.workspace_bytes = slots.offset_bytes + bytes;
     k.slots = static_cast<int>(plan.buffers.size());
     plan.buffers.push_back(std::move(slots));
   }

@@ -21,7 +21,7 @@ bool has_int_places(const std::vector<Access>& operands, const std::vector<Acces
 /// Whether an operand or a result lies in runs (Access::run), which streams and tiles alone know.
 bool in_runs(const std::vector<Access>& operands, const std::vector<Access>& results);
 
-/// Gives every kernel that wants slots (AttendPlan::slot_bytes) a buffer of its own behind all others of the workspace, in place of those
+/// Gives every kernel that wants slots (Derived::slots_bytes) a buffer of its own behind all others of the workspace, in place of those
 /// that the plan has so far.
 void place_slots(Plan& plan);
 

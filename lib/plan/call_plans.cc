@@ -1,11 +1,7 @@
 #include "mirage/plan/call_plans.h"
 
-#include "mirage/plan/attend.h"
-#include "mirage/plan/block_plan.h"
 #include "mirage/plan/cublas.h"
 #include "mirage/plan/region.h"
-#include "mirage/plan/stream.h"
-#include "mirage/plan/tile.h"
 #include "mirage/support/assert.h"
 #include "mirage/support/hash.h"
 #include "plan/region/region_plans.h"
@@ -54,18 +50,20 @@ uint64_t key_of(const Graph& body, const std::vector<Access>& accesses, size_t o
 
 /// The body with other buffers.
 template <class Map> KernelBody with_buffers(const KernelBody& body, Map&& map) {
-  return std::visit([&](const auto& plan) -> KernelBody {
-    using P = std::remove_const_t<typename std::decay_t<decltype(plan)>::element_type>;
-    if constexpr (std::is_same_v<P, RegionPlan>) {
-      MIRAGE_ASSERT(false) << "a call is no region";
-      return plan;
-    } else {
-      auto copy = std::make_shared<P>(*plan);
-      for (auto* list : {&copy->operands, &copy->results})
-        for (Access& a : *list) a.buffer = map(a.buffer), a.second.buffer = map(a.second.buffer);
-      return std::shared_ptr<const P>(std::move(copy));
-    }
-  }, body);
+  const auto move = [&](KernelCall& call) {
+    for (auto* list : {&call.operands, &call.results})
+      for (Access& a : *list) a.buffer = map(a.buffer), a.second.buffer = map(a.second.buffer);
+  };
+  if (const auto* p = std::get_if<std::shared_ptr<const ProgramPlan>>(&body)) {
+    auto copy = std::make_shared<ProgramPlan>(**p);
+    for (KernelCall& call : copy->calls) move(call);
+    return copy;
+  }
+  const auto* product = std::get_if<std::shared_ptr<const CublasPlan>>(&body);
+  MIRAGE_ASSERT(product) << "a call is no region";
+  auto copy = std::make_shared<CublasPlan>(**product);
+  move(*copy);
+  return copy;
 }
 
 }  // namespace

@@ -5,12 +5,9 @@
 #include <algorithm>
 #include <set>
 
-#include "mirage/plan/attend.h"
-#include "mirage/plan/block_plan.h"
-#include "mirage/plan/cublas.h"
-#include "mirage/plan/region.h"
-#include "mirage/plan/stream.h"
-#include "mirage/plan/tile.h"
+#include "mirage/plan/bound.h"
+#include "mirage/plan/describe.h"
+#include "mirage/plan/strategy.h"
 
 namespace mirage {
 
@@ -19,33 +16,28 @@ Plan with_hints(Plan plan, const RunHints& hints) {
   if (hints.pdl) for (KernelPlan& k : plan.kernels) k.early = false;   // all of them are, the first one too
   if (!hints.cold && !hints.warm) return plan;
   for (KernelPlan& k : plan.kernels)
-    std::visit([&]<class P>(std::shared_ptr<const P>& body) {
-      if constexpr (requires(P p) { p.evict_first; })
-        if (body->evict_first != hints.cold) {
-          auto p = std::make_shared<P>(*body);
-          p->evict_first = hints.cold;
-          body = std::move(p);
-        }
-    }, k.body);
+    if (auto* p = std::get_if<std::shared_ptr<const ProgramPlan>>(&k.body); p && strategy_of(k).keep) {
+      auto other = std::make_shared<ProgramPlan>(**p);
+      other->how = std::make_shared<const LazyProgram>([how = (*p)->how, keep = strategy_of(k).keep, cold = hints.cold] {
+        schedule::KernelProgram program = how->program();
+        keep(program, !cold);
+        return program;
+      });
+      *p = std::move(other);
+    }
   return plan;
 }
 
 /// Buffers of a kernel's weights (of attention: of keys and values), of all calls that stand beside each other; empty if it has none.
 static std::vector<int> weights_of(const KernelPlan& k) {
   std::vector<int> out;
-  const auto add = [&](const StreamShape& s) {
-    for (const StreamWeight& w : s.weights) out.push_back(s.operands[static_cast<size_t>(s.body.form<Input>(w.input)->param)].buffer);
-  };
-  if (const auto* stream = std::get_if<std::shared_ptr<const StreamPlan>>(&k.body)) {
-    add(**stream);
-    for (const StreamShape& s : (*stream)->beside) add(s);
-  }
-  if (const auto* tile = std::get_if<std::shared_ptr<const TilePlan>>(&k.body)) add(**tile);
-  if (const auto* attend = std::get_if<std::shared_ptr<const AttendPlan>>(&k.body))
-    for (const AttendTensor* t : {&(*attend)->shape.k, &(*attend)->shape.v}) {
-      out.push_back((*attend)->operands[static_cast<size_t>((*attend)->body.form<Input>(t->input)->param)].buffer);
-      if (t->second.buffer >= 0) out.push_back(t->second.buffer);
-    }
+  if (const auto weights = strategy_of(k).weights)
+    for (const KernelCall& call : bound_calls(k))
+      for (int param : weights(*program_in(k))) {
+        const Access& a = call.operands[static_cast<size_t>(param)];
+        out.push_back(a.buffer);
+        if (a.second.buffer >= 0) out.push_back(a.second.buffer);
+      }
   return out;
 }
 
@@ -56,7 +48,7 @@ bool weights_early(const KernelPlan& k, const Plan& plan) {
 }
 
 bool reads_early(const KernelPlan& k, const Plan& plan) {
-  return plan.pdl && std::holds_alternative<std::shared_ptr<const StreamPlan>>(k.body) && weights_early(k, plan);
+  return plan.pdl && strategy_id(k) == StrategyId::kStream && weights_early(k, plan);
 }
 
 bool releases(const KernelPlan& k, const Plan& plan) {

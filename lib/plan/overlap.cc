@@ -7,17 +7,14 @@
 #include "plan/overlap.h"
 
 #include "mirage/plan/alternatives.h"
-#include "mirage/plan/attend.h"
-#include "mirage/plan/block_plan.h"
-#include "mirage/plan/cublas.h"
+#include "mirage/plan/describe.h"
 #include "mirage/plan/region.h"
-#include "mirage/plan/stream.h"
-#include "mirage/plan/tile.h"
+#include "mirage/plan/strategy.h"
 
 namespace mirage {
 namespace {
 
-template <class P> bool is(const KernelPlan& k) { return std::holds_alternative<std::shared_ptr<const P>>(k.body); }
+bool is(StrategyId id, const KernelPlan& k) { return strategy_id(k) == id; }
 
 constexpr double kCrowdedShare = 0.1, kCrowdedGainUs = 2.5;
 // that a kernel behind rows gains; rows behind another kernel; a product behind a product
@@ -25,20 +22,19 @@ constexpr double kBehindRowsUs = 0.5, kRowsUs = 0.6, kProductsUs = 0.8, kAttendU
 
 /// Whether two blocks of it can stand on one multiprocessor.
 bool stacks(const KernelPlan& k, const Target& target) {
-  const auto smem = std::visit(
-      [](const auto& p) -> int64_t {
-        if constexpr (requires { p->smem_bytes; }) return p->smem_bytes;
-        else return 0;
-      },
-      k.body);
+  const auto* region = std::get_if<std::shared_ptr<const RegionPlan>>(&k.body);
+  const int64_t smem = region ? (*region)->smem_bytes : derived_in(k) ? derived_in(k)->smem_bytes : 0;
   return 2 * (smem + 1024) <= target.smem_per_sm;
 }
 
-/// Blocks of a product; 0: of another kind.
+/// Blocks of a product, of tiles that do not stay those of one matrix of a batch; 0: of another kind.
 int64_t blocks_of(const KernelPlan& k) {
-  if (const auto* t = std::get_if<std::shared_ptr<const TilePlan>>(&k.body)) return (*t)->held_tiles ? (*t)->launched() : (*t)->blocks();
-  if (const auto* s = std::get_if<std::shared_ptr<const StreamPlan>>(&k.body)) return (*s)->column_blocks() * (*s)->batch * (*s)->cluster;
-  return 0;
+  if (!is(StrategyId::kStream, k) && !is(StrategyId::kTile, k)) return 0;
+  const schedule::KernelProgram& p = *program_in(k);
+  int64_t blocks = derived_in(k)->blocks;
+  for (const schedule::Split& s : p.splits)
+    if (is(StrategyId::kTile, k) && p.stay == 0 && !s.reduced && s.tile == 1) blocks /= p.parts(s, schedule::AxisKind::kGrid);
+  return blocks;
 }
 
 /// While a kernel holds its multiprocessors, blocks that can stand beside each other all go to the few that are free, and stay there.
@@ -51,19 +47,18 @@ bool crowds(const KernelPlan& running, const KernelPlan& k, const Target& target
 /// Attention whose blocks stand on a multiprocessor each, and that waits for no other block of its own: more would hold what the kernel
 /// behind it needs (chains of mha: 11.9 us per call, 7.8 as any launch).
 bool leaves_room(const KernelPlan& k, const Target& target) {
-  const auto* a = std::get_if<std::shared_ptr<const AttendPlan>>(&k.body);
-  return !a || ((*a)->blocks() <= target.num_sms && (*a)->meets == 1);
+  return !is(StrategyId::kAttend, k) || (derived_in(k)->blocks <= target.num_sms && !program_in(k)->cooperative);
 }
 
 /// What kernel k gains if it is started early behind `ahead`; 0: it is launched as any.
 double gain(const KernelPlan& ahead, const KernelPlan& k, const Target& target) {
-  if (is<CublasPlan>(ahead) || is<CublasPlan>(k)) return 0;   // neither waits nor lets go
+  if (is(StrategyId::kCublas, ahead) || is(StrategyId::kCublas, k)) return 0;   // neither waits nor lets go
   if (!leaves_room(ahead, target) || !leaves_room(k, target)) return 0;
-  if (is<AttendPlan>(k)) return kAttendUs;
-  if (is<AttendPlan>(ahead)) return is<BlockPlan>(k) ? 0 : kBehindAttendUs;
-  if (is<RegionPlan>(k)) return is<RegionPlan>(ahead) ? kBehindRowsUs : kRowsUs;
-  if (is<BlockPlan>(k)) return 0;   // not measured
-  if (is<RegionPlan>(ahead)) return kBehindRowsUs;
+  if (is(StrategyId::kAttend, k)) return kAttendUs;
+  if (is(StrategyId::kAttend, ahead)) return is(StrategyId::kBlock, k) ? 0 : kBehindAttendUs;
+  if (is(StrategyId::kRegion, k)) return is(StrategyId::kRegion, ahead) ? kBehindRowsUs : kRowsUs;
+  if (is(StrategyId::kBlock, k)) return 0;   // not measured
+  if (is(StrategyId::kRegion, ahead)) return kBehindRowsUs;
   return crowds(ahead, k, target) ? 0 : kProductsUs;
 }
 
@@ -73,7 +68,7 @@ double gain(const KernelPlan& ahead, const KernelPlan& k, const Target& target) 
 bool loses_by_crowding(const Plan& plan, size_t i, const Target& target) {
   const KernelPlan& k = plan.kernels[i];
   if (blocks_of(k) == 0 || kCrowdedShare * k.predicted_us < kCrowdedGainUs) return false;
-  for (size_t a = i - 1; a > 0 && plan.kernels[a].early && is<RegionPlan>(plan.kernels[a]); a--)
+  for (size_t a = i - 1; a > 0 && plan.kernels[a].early && is(StrategyId::kRegion, plan.kernels[a]); a--)
     if (blocks_of(plan.kernels[a - 1]) > 0 && crowds(plan.kernels[a - 1], k, target)) return true;
   return false;
 }
@@ -90,13 +85,13 @@ void make_room(Plan& plan, const Target& target, const ContractRule& rule) {
   if (target.sm < 90 || plan.kernels.size() < 2) return;
   for (size_t i = 0; i < plan.kernels.size(); i++) {
     KernelPlan& k = plan.kernels[i];
-    const bool late = i > 0 && is<StreamPlan>(k) && gain(plan.kernels[i - 1], k, target) == 0;
+    const bool late = i > 0 && is(StrategyId::kStream, k) && gain(plan.kernels[i - 1], k, target) == 0;
     if (leaves_room(k, target) && !late) continue;
     const KernelPlan* best = nullptr;
-    const std::vector<KernelPlan> others = kernel_alternatives(k, target, rule, kMost);
+    const std::vector<KernelPlan> others = kernel_alternatives(k, target, rule, kMost, true);
     double least = k.predicted_us - gain_around(plan.kernels, i, k, target);
     for (const KernelPlan& o : others) {
-      if (o.body.index() != k.body.index() || !leaves_room(o, target)) continue;
+      if (!leaves_room(o, target)) continue;
       if (const double us = o.predicted_us - gain_around(plan.kernels, i, o, target); us < least) least = us, best = &o;
     }
     if (!best) continue;

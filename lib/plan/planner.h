@@ -9,7 +9,7 @@
 
 #include "mirage/plan/plan.h"
 #include "mirage/plan/strategy.h"
-#include "mirage/plan/stream.h"
+#include "plan/stream/stream_plan.h"
 #include "mirage/plan/call_plans.h"
 #include "plan/region/region.h"
 #include "plan/tape.h"

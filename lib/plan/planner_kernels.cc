@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "mirage/plan/attend.h"
+#include "mirage/plan/bound.h"
 #include "mirage/plan/passes.h"
 #include "mirage/plan/replan.h"
 #include "mirage/plan/strategy.h"
@@ -156,9 +156,9 @@ void Planner::drop_positions() {
 
 bool Planner::model_computes(NodeId call) const {
   for (const KernelPlan& k : model_->kernels) {
-    const auto* attend = std::get_if<std::shared_ptr<const AttendPlan>>(&k.body);
-    if (attend && k.nodes == std::vector<NodeId>{call})
-      return std::any_of((*attend)->operands.begin(), (*attend)->operands.end(), [](const Access& a) { return a.position >= 0; });
+    const std::span<const KernelCall> calls = bound_calls(k);
+    if (!calls.empty() && k.nodes == std::vector<NodeId>{call})
+      return std::any_of(calls[0].operands.begin(), calls[0].operands.end(), [](const Access& a) { return a.position >= 0; });
   }
   return false;
 }
@@ -287,6 +287,7 @@ CallPlan Planner::plan_work(const Work& work) {
     out.cost = std::move(a.cost);
   }
   if (out.body) out.others.erase(out.others.begin() + static_cast<std::ptrdiff_t>(taken));
+  else if (out.reason.empty()) out.reason = out.others.empty() ? "no strategy takes calls" : out.others[0].reason;
   return out;
 }
 

@@ -2,15 +2,9 @@
 #include "plan/strategy_internal.h"
 
 #include <algorithm>
-#include <type_traits>
 
-#include "mirage/ir/contraction.h"
-#include "mirage/plan/attend.h"
-#include "mirage/plan/block_plan.h"
 #include "mirage/plan/cublas.h"
-#include "mirage/plan/region.h"
-#include "mirage/plan/stream.h"
-#include "mirage/plan/tile.h"
+#include "mirage/plan/describe.h"
 
 namespace mirage {
 
@@ -55,23 +49,19 @@ std::vector<std::string> strategies_to_leave_out() {
   return out;
 }
 
-const Strategy& strategy_of(const KernelPlan& k) { return strategies()[k.body.index()]; }
+StrategyId strategy_id(const KernelPlan& k) {
+  if (const auto* p = std::get_if<std::shared_ptr<const ProgramPlan>>(&k.body)) return (*p)->strategy;
+  return std::holds_alternative<std::shared_ptr<const RegionPlan>>(k.body) ? StrategyId::kRegion : StrategyId::kCublas;
+}
+
+const Strategy& strategy_of(const KernelPlan& k) { return strategies()[static_cast<size_t>(strategy_id(k))]; }
 
 bool on_float_units(const KernelPlan& k) {
-  return std::visit(
-      [](const auto& p) {
-        if constexpr (std::is_same_v<std::decay_t<decltype(*p)>, CublasPlan>) return p->type == DType::kF32;
-        if constexpr (requires { p->body; p->rule; }) {
-          const Graph& g = p->body;
-          for (const Node& n : g.nodes())
-            if (std::holds_alternative<MatMul>(n.op) &&
-                contract_type(g.type(n.operands[0]).dtype, g.type(n.operands[1]).dtype, p->rule) != ContractType::kF32)
-              return false;
-          return true;
-        }
-        return std::is_same_v<std::decay_t<decltype(*p)>, RegionPlan>;
-      },
-      k.body);
+  if (const auto* p = std::get_if<std::shared_ptr<const CublasPlan>>(&k.body)) return (*p)->type == DType::kF32;
+  const schedule::KernelProgram* p = program_in(k);
+  return !p || std::all_of(p->stages.begin(), p->stages.end(), [](const schedule::Stage& s) {
+    return s.unit == schedule::UnitId::kNone || s.unit == schedule::UnitId::kFma;
+  });
 }
 
 }  // namespace mirage

@@ -216,5 +216,6 @@ struct Printer {
 }  // namespace
 
 std::string print(const KernelProgram& p) { return Printer{p}.program(); }
+std::string stage_text(const KernelProgram& p, StageId s) { return Printer{p}.stage(s); }
 
 }  // namespace mirage::schedule

@@ -2,10 +2,12 @@
 #include <catch2/catch.hpp>
 
 #include "mirage/plan/alternatives.h"
-#include "mirage/plan/attend.h"
+#include "plan/attend/attend_plan.h"
 #include "mirage/spec/text.h"
+#include "unit/plan/plan_in.h"
 
 using namespace mirage;
+using namespace mirage::test;
 
 TEST_CASE("no alternative of a kernel wants more slots than its plan has workspace for", "[bugs]") {
   // mla with sixteen clusters that meet, in the workspace of eight: the slots behind its end were polled before anybody had filled them
@@ -26,9 +28,9 @@ TEST_CASE("no alternative of a kernel wants more slots than its plan has workspa
   bool asked = false;
   for (const AttendPlan& p : plans) {
     KernelPlan k;
-    k.body = std::make_shared<const AttendPlan>(p);
+    k.body = body_with<AttendPlan>(p);
     for (const KernelPlan& a : kernel_alternatives(k, target, {}, 64))
-      if (const auto* other = std::get_if<std::shared_ptr<const AttendPlan>>(&a.body)) CHECK((*other)->slot_bytes <= p.slot_bytes);
+      if (const auto other = plan_in<AttendPlan>(a.body)) CHECK((*other)->slot_bytes <= p.slot_bytes);
     asked = asked || p.slot_bytes < plans.front().slot_bytes;
     if (p.meets == 1 && asked) break;
   }

@@ -8,10 +8,12 @@
 #include "driver/emulation/emulation.h"
 #include "mirage/driver/compile.h"
 #include "mirage/plan/alternatives.h"
-#include "mirage/plan/attend.h"
+#include "plan/attend/attend_plan.h"
 #include "mirage/spec/text.h"
+#include "unit/plan/plan_in.h"
 
 using namespace mirage;
+using namespace mirage::test;
 
 namespace {
 
@@ -133,10 +135,7 @@ std::vector<Plan> divided(const std::string& text) {
   return out;
 }
 
-const AttendPlan* attend_of(const Plan& p) {
-  const auto* a = std::get_if<std::shared_ptr<const AttendPlan>>(&p.kernels[0].body);
-  return a ? a->get() : nullptr;
-}
+std::shared_ptr<const AttendPlan> attend_of(const Plan& p) { return plan_in<AttendPlan>(p.kernels[0].body).value_or(nullptr); }
 
 }  // namespace
 
@@ -165,7 +164,7 @@ TEST_CASE("a kernel that is divided otherwise has slots of its own size", "[bugs
   std::set<int64_t> sizes;
   std::set<std::string> texts;
   for (const Plan& p : plans) {
-    const AttendPlan* a = attend_of(p);
+    const std::shared_ptr<const AttendPlan> a = attend_of(p);
     const int64_t bytes = a ? a->slot_bytes : 0;
     if (a) sizes.insert(bytes);
     CHECK(texts.insert(division_text(p.kernels[0])).second);   // told apart, clusters that meet as well

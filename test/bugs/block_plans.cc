@@ -3,13 +3,15 @@
 #include <catch2/catch.hpp>
 
 #include "mirage/codegen/module.h"
-#include "mirage/plan/block_plan.h"
+#include "plan/block/block_plan.h"
 #include "mirage/plan/strategy.h"
 #include "mirage/spec/text.h"
 #include "plan/block/block_internal.h"
 #include "plan/block/chain.h"
+#include "unit/plan/plan_in.h"
 
 using namespace mirage;
+using namespace mirage::test;
 
 namespace {
 
@@ -35,7 +37,7 @@ Planned1 plan_call(const std::string& source, BlockChoice choice, DType exact = 
     if (!out.plan) continue;
     KernelPlan k;
     k.name = "k";
-    k.body = std::shared_ptr<const BlockPlan>(out.plan);
+    k.body = told(out.plan);
     out.text = emit_block_kernel(k, Plan(), target).source;
   }
   return out;
@@ -331,11 +333,11 @@ TEST_CASE("what is emulated has the layouts of what ships", "[bugs]") {
     REQUIRE(shipped);
     shipped->layout_note = "layouts: solved";
     KernelPlan model;
-    model.body = std::shared_ptr<const BlockPlan>(shipped);
+    model.body = told(shipped);
     const auto at = operands(512);
     const Attempt like = plan_like(model, {small, at, results, target, {}});
     REQUIRE(like.body);
-    const BlockPlan& emulated = **std::get_if<std::shared_ptr<const BlockPlan>>(&*like.body);
+    const BlockPlan emulated = **plan_in<BlockPlan>(*like.body, target);
     REQUIRE(emulated.tiles.size() == shipped->tiles.size());
     int swizzled = 0;
     for (size_t t = 0; t < emulated.tiles.size(); t++) {

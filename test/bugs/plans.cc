@@ -20,8 +20,10 @@
 #include "mirage/spec/text.h"
 #include "mirage/support/hash.h"
 #include "plan/passes/hoist.h"
+#include "unit/plan/plan_in.h"
 
 using namespace mirage;
+using namespace mirage::test;
 
 namespace {
 
@@ -327,7 +329,7 @@ TEST_CASE("products of many rows whose lines begin anywhere are copied into line
  "nodes": [{"op": "linear", "inputs": ["x", "w"], "output": "y"}]})");
   const Planned planned = make_plan(p, p.graph, target());
   REQUIRE(planned.plan);
-  CHECK(std::holds_alternative<std::shared_ptr<const TilePlan>>(planned.plan->kernels.back().body));
+  CHECK(holds<TilePlan>(planned.plan->kernels.back().body));
   int gaps = 0;
   for (const Buffer& b : planned.plan->buffers)
     if (b.kind == Buffer::Kind::kWorkspace) gaps += b.dims == Dims{2048, 857} && b.strides == Dims{864, 1};
@@ -395,7 +397,7 @@ TEST_CASE("a product whose operands both lie across the reduction is a tile of i
   const Planned planned = make_plan(p, p.graph, target());
   REQUIRE(planned.plan);
   REQUIRE(planned.plan->kernels.size() == 1);
-  CHECK(std::holds_alternative<std::shared_ptr<const TilePlan>>(planned.plan->kernels.back().body));
+  CHECK(holds<TilePlan>(planned.plan->kernels.back().body));
   Options o;
   o.states = 20'000;
   o.gate = "emulate";

@@ -4,9 +4,10 @@
 
 #include "emulate/helpers.h"
 #include "mirage/plan/alternatives.h"
-#include "mirage/plan/stream.h"
+#include "plan/stream/stream_plan.h"
 #include "mirage/spec/text.h"
 #include "unit/codegen/module_fixture.h"
+#include "unit/plan/plan_in.h"
 
 using namespace mirage;
 using namespace mirage::test;
@@ -27,7 +28,7 @@ void check(const std::string& graph, const std::string& spec, const std::string&
   Plan plan = *planned.plan;
   const std::vector<KernelPlan> all = kernel_alternatives(plan.kernels[0], target, {DType::kF16, false}, 1 << 20);
   const auto one = std::find_if(all.begin(), all.end(), [&](const KernelPlan& k) {
-    const auto* s = std::get_if<std::shared_ptr<const StreamPlan>>(&k.body);
+    const auto s = plan_in<StreamPlan>(k.body);
     return s && wanted(**s);
   });
   REQUIRE(one != all.end());

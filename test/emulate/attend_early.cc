@@ -6,9 +6,10 @@
 
 #include "emulate/helpers.h"
 #include "emulate/run_all.h"
-#include "mirage/plan/attend.h"
-#include "mirage/plan/block_plan.h"
+#include "plan/attend/attend_plan.h"
+#include "plan/block/block_plan.h"
 #include "mirage/spec/text.h"
+#include "unit/plan/plan_in.h"
 
 using namespace mirage;
 using namespace mirage::test;
@@ -78,7 +79,7 @@ TEST_CASE("attention that starts early asks for keys and values first") {
     bool early = false;
     std::string text;
     for (const KernelPlan& k : planned.plan->kernels)
-      if (std::holds_alternative<std::shared_ptr<const AttendPlan>>(k.body))
+      if (holds<AttendPlan>(k.body))
         early = k.early, text = emit_kernel(k, *planned.plan, target).source;
     CHECK(early);
     CHECK(text.find("kEarly = true") != std::string::npos);
@@ -131,14 +132,14 @@ TEST_CASE("attention that lags behind its maximum is right on the CPU") {
     const Planned planned = make_plan(p, *g, target);
     REQUIRE(planned.plan);
     REQUIRE(planned.plan->kernels.size() == 1);
-    const auto* chosen = std::get_if<std::shared_ptr<const AttendPlan>>(&planned.plan->kernels[0].body);
+    const auto chosen = plan_in<AttendPlan>(planned.plan->kernels[0].body);
     REQUIRE(chosen);
     CHECK((*chosen)->shape.plain);
     for (const AttendPlan& a : attend_candidates((*chosen)->body, (*chosen)->operands, (*chosen)->results, target).plans)
       if (a.chunk == chunk && a.cluster == cluster && a.meets == 1 && a.key_groups == key_groups && a.blocks_per_sm == 1 && !a.warp_rings &&
           a.query_groups == 1) {
         Plan plan = *planned.plan;
-        plan.kernels[0].body = std::make_shared<const AttendPlan>(a);
+        plan.kernels[0].body = body_with<AttendPlan>(a);
         (sum ? sums : cases).push_back(case_of(p, plan, target, fmt::format("c{}_", cases.size() + sums.size())));
         if (!sum)
           names.push_back(fmt::format("{} queries, {} keys, scale {}, chunk {}, cluster {}, {} groups", queries, keys, scale, chunk,

@@ -6,9 +6,10 @@
 #include <fmt/format.h>
 
 #include "emulate/run_all.h"
-#include "mirage/plan/attend.h"
-#include "mirage/plan/block_plan.h"
+#include "plan/attend/attend_plan.h"
+#include "plan/block/block_plan.h"
 #include "mirage/spec/text.h"
+#include "unit/plan/plan_in.h"
 
 using namespace mirage;
 using namespace mirage::test;
@@ -82,7 +83,7 @@ TEST_CASE("attention with gains is right on the CPU") {
     const Planned planned = make_plan(p, *g, target);
     REQUIRE(planned.plan);
     REQUIRE(planned.plan->kernels.size() == 1);
-    const auto* chosen = std::get_if<std::shared_ptr<const AttendPlan>>(&planned.plan->kernels[0].body);
+    const auto chosen = plan_in<AttendPlan>(planned.plan->kernels[0].body);
     REQUIRE(chosen);
     CHECK((*chosen)->query_gains());
     CHECK((*chosen)->shape.k.gains.size() == 1);
@@ -91,7 +92,7 @@ TEST_CASE("attention with gains is right on the CPU") {
       if (a.warp_rings == d.warp_rings && a.query_groups == d.query_groups && a.key_groups == d.key_groups && a.chunk == d.chunk &&
           a.cluster == d.cluster && a.blocks_per_sm == 1 && a.meets == 1) {
         Plan plan = *planned.plan;
-        plan.kernels[0].body = std::make_shared<const AttendPlan>(a);
+        plan.kernels[0].body = body_with<AttendPlan>(a);
         cases.push_back(case_of(p, plan, target, fmt::format("c{}_", cases.size())));
         names.push_back(fmt::format("{} queries, {} keys, {} features, {}, {}, {} x {}, chunk {}, cluster {}", queries, keys, features,
                                     dtype, logit, d.query_groups, d.key_groups, d.chunk, d.cluster));

@@ -5,9 +5,10 @@
 #include <fmt/format.h>
 
 #include "emulate/run_all.h"
-#include "mirage/plan/attend.h"
-#include "mirage/plan/block_plan.h"
+#include "plan/attend/attend_plan.h"
+#include "plan/block/block_plan.h"
 #include "mirage/spec/text.h"
+#include "unit/plan/plan_in.h"
 
 using namespace mirage;
 using namespace mirage::test;
@@ -44,7 +45,7 @@ TEST_CASE("masked attention is right on the CPU") {
     const Planned planned = make_plan(p, *g, target);
     REQUIRE(planned.plan);
     REQUIRE(planned.plan->kernels.size() == 1);   // nobody stores the positions
-    const auto* chosen = std::get_if<std::shared_ptr<const AttendPlan>>(&planned.plan->kernels[0].body);
+    const auto chosen = plan_in<AttendPlan>(planned.plan->kernels[0].body);
     REQUIRE(chosen);
     CHECK((*chosen)->shape.last.value_or(-1000) == last);
     CHECK((*chosen)->shape.first.value_or(-1000) == first);
@@ -54,7 +55,7 @@ TEST_CASE("masked attention is right on the CPU") {
       if (a.chunk == chunk && a.cluster == cluster && a.key_groups == key_groups && a.blocks_per_sm == 1 && !a.warp_rings &&
           a.query_groups == 1) {
         Plan plan = *planned.plan;
-        plan.kernels[0].body = std::make_shared<const AttendPlan>(a);
+        plan.kernels[0].body = body_with<AttendPlan>(a);
         cases.push_back(case_of(p, plan, target, fmt::format("c{}_", cases.size())));
         names.push_back(fmt::format("{} queries, {} keys, {}, chunk {}, cluster {}", queries, keys, mask, chunk, cluster));
         return;

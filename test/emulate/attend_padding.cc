@@ -6,9 +6,10 @@
 #include <fmt/format.h>
 
 #include "emulate/run_all.h"
-#include "mirage/plan/attend.h"
-#include "mirage/plan/block_plan.h"
+#include "plan/attend/attend_plan.h"
+#include "plan/block/block_plan.h"
 #include "mirage/spec/text.h"
+#include "unit/plan/plan_in.h"
 
 using namespace mirage;
 using namespace mirage::test;
@@ -45,7 +46,7 @@ TEST_CASE("attention with padding and a bias per score is right on the CPU") {
     const Planned planned = make_plan(p, *g, target);
     REQUIRE(planned.plan);
     REQUIRE(planned.plan->kernels.size() == 1);
-    const auto* chosen = std::get_if<std::shared_ptr<const AttendPlan>>(&planned.plan->kernels[0].body);
+    const auto chosen = plan_in<AttendPlan>(planned.plan->kernels[0].body);
     REQUIRE(chosen);
     CHECK((*chosen)->used_features() == (features + 15) / 16 * 16);
     CHECK((*chosen)->used_columns() == (columns + 15) / 16 * 16);
@@ -53,7 +54,7 @@ TEST_CASE("attention with padding and a bias per score is right on the CPU") {
       if (a.warp_rings == warps && a.chunk == 64 - 32 * warps && a.cluster == 1 && a.meets == 1 && a.blocks_per_sm == 1 &&
           a.query_groups == 1 && a.stages == 1 + !warps && a.key_groups == (warps ? 4 : 1)) {
         Plan plan = *planned.plan;
-        plan.kernels[0].body = std::make_shared<const AttendPlan>(a);
+        plan.kernels[0].body = body_with<AttendPlan>(a);
         cases.push_back(case_of(p, plan, target, fmt::format("c{}_", cases.size())));
         names.push_back(fmt::format("{} queries, {} keys, {} features, {} columns", queries, keys, features, columns));
         CHECK((cases.back().kernels[0].source.find("kFetches = true") != std::string::npos) == pairs);

@@ -6,9 +6,10 @@
 #include <fmt/format.h>
 
 #include "emulate/run_all.h"
-#include "mirage/plan/attend.h"
-#include "mirage/plan/block_plan.h"
+#include "plan/attend/attend_plan.h"
+#include "plan/block/block_plan.h"
 #include "mirage/spec/text.h"
+#include "unit/plan/plan_in.h"
 
 using namespace mirage;
 using namespace mirage::test;
@@ -83,13 +84,13 @@ bool is_kind(const AttendPlan& p, Kind kind) { return kind == Kind::kWide ? p.wi
 EmulationCase divided(const Program& p, Plan plan, Kind kind, int key_groups, int chunk, int cluster, const std::string& prefix) {
   const Target target = *find_target("sm_90a");
   KernelPlan& last = plan.kernels.back();
-  const AttendPlan& own = *std::get<std::shared_ptr<const AttendPlan>>(last.body);
+  const AttendPlan own = **plan_in<AttendPlan>(last.body);
   for (const AttendPlan& c : attend_candidates(own.body, own.operands, own.results, target).plans)
     if (is_kind(c, kind) && (kind == Kind::kWide || c.key_groups == key_groups) && c.chunk == chunk && c.cluster == cluster &&
         c.meets == 1 && c.blocks_per_sm == 1 && c.query_groups == 1) {
       std::erase_if(plan.buffers, [](const Buffer& b) { return b.slots; });
       last.slots = -1;
-      last.body = std::make_shared<const AttendPlan>(c);
+      last.body = body_with<AttendPlan>(c);
       return case_of(p, plan, target, prefix);
     }
   FAIL("no such division");
@@ -109,7 +110,7 @@ EmulationCase case_of_shape(const Shape& a, const std::string& prefix) {
   INFO(print(*planned.plan));
   REQUIRE(planned.plan->kernels.size() == (a.made ? 2 : 1));   // nobody copies the cache
   const size_t last = planned.plan->kernels.size() - 1;
-  const auto* chosen = std::get_if<std::shared_ptr<const AttendPlan>>(&planned.plan->kernels[last].body);
+  const auto chosen = plan_in<AttendPlan>(planned.plan->kernels[last].body);
   REQUIRE(chosen);
   CHECK((*chosen)->shape.first_keys == a.cached);
   return divided(p, *planned.plan, a.kind, a.key_groups, a.chunk, a.cluster, prefix);
@@ -234,7 +235,7 @@ EmulationCase case_of_sum(const Sum& a, const std::string& prefix) {
   REQUIRE(planned.plan);
   INFO(print(*planned.plan));
   REQUIRE(planned.plan->kernels.size() == 1);   // nothing is copied
-  const auto* chosen = std::get_if<std::shared_ptr<const AttendPlan>>(&planned.plan->kernels[0].body);
+  const auto chosen = plan_in<AttendPlan>(planned.plan->kernels[0].body);
   REQUIRE(chosen);
   CHECK((*chosen)->shape.first_features == (a.spelled ? a.first : a.second));   // in the order in which they are added
   return divided(p, *planned.plan, a.kind, a.key_groups, a.chunk, 1, prefix);

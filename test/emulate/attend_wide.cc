@@ -5,10 +5,12 @@
 
 #include <fmt/format.h>
 
+#include "mirage/plan/bound.h"
 #include "emulate/run_all.h"
-#include "mirage/plan/attend.h"
-#include "mirage/plan/block_plan.h"
+#include "plan/attend/attend_plan.h"
+#include "plan/block/block_plan.h"
 #include "mirage/spec/text.h"
+#include "unit/plan/plan_in.h"
 
 using namespace mirage;
 using namespace mirage::test;
@@ -20,7 +22,7 @@ enum class Kind { kWide, kGroups, kRings };
 /// `p`'s graph as one attention kernel of the given numbers.
 EmulationCase with_plan(const Program& p, Plan plan, const AttendPlan& a, const Target& target, const std::string& prefix) {
   REQUIRE(plan.kernels.size() == 1);
-  plan.kernels[0].body = std::make_shared<const AttendPlan>(a);
+  plan.kernels[0].body = body_with<AttendPlan>(a);
   std::erase_if(plan.buffers, [](const Buffer& b) { return b.slots; });
   plan.kernels[0].slots = -1;
   if (a.slot_bytes > 0) {
@@ -37,9 +39,8 @@ EmulationCase with_plan(const Program& p, Plan plan, const AttendPlan& a, const 
 
 /// Every division of a kernel that is attention, whatever it was planned as.
 AttendCandidates divisions(const KernelPlan& k, const Target& target) {
-  const auto of = [&](const auto& body) { return attend_candidates(body->body, body->operands, body->results, target); };
-  const auto* attend = std::get_if<std::shared_ptr<const AttendPlan>>(&k.body);
-  return attend ? of(*attend) : of(std::get<std::shared_ptr<const BlockPlan>>(k.body));
+  const KernelCall& call = bound_calls(k)[0];
+  return attend_candidates(call.body, call.operands, call.results, target);
 }
 
 /// Attention as a running softmax over tiles of 32 keys; k holds the values as well, or v is an input of its own.

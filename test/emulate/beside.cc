@@ -11,8 +11,9 @@
 #include "emulate/run_all.h"
 #include "emulate/helpers.h"
 #include "mirage/plan/replan.h"
-#include "mirage/plan/stream.h"
+#include "plan/stream/stream_plan.h"
 #include "mirage/spec/text.h"
+#include "unit/plan/plan_in.h"
 
 using namespace mirage;
 using namespace mirage::test;
@@ -106,7 +107,7 @@ TEST_CASE("calls beside each other are one kernel, right on the CPU at widths th
     REQUIRE(planned.plan);
     INFO(print(*planned.plan));
     REQUIRE(planned.plan->kernels.size() == 1);
-    const auto* stream = std::get_if<std::shared_ptr<const StreamPlan>>(&planned.plan->kernels[0].body);
+    const auto stream = plan_in<StreamPlan>(planned.plan->kernels[0].body);
     REQUIRE(stream);
     REQUIRE((*stream)->beside.size() + 1 == p.outputs.size());
     const Planned again = replan(p, *planned.plan, p, planned.plan->graph, target);
@@ -254,7 +255,7 @@ TEST_CASE("reductions of two parts are right on the CPU") {
     std::set<std::tuple<int, bool, bool>> seen;
     for (size_t i = 0; i < planned.plan->kernels.size(); i++)
       for (const KernelPlan& a : kernel_alternatives(planned.plan->kernels[i], target, contract_rule(p), 400)) {
-        const auto* s = std::get_if<std::shared_ptr<const StreamPlan>>(&a.body);
+        const auto s = plan_in<StreamPlan>(a.body);
         if (!s) continue;
         CHECK((*s)->second == u.first);
         CHECK((*s)->steps == (u.gated ? 2 : 1));

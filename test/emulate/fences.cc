@@ -1,8 +1,9 @@
 // What threads write to shared memory the ordinary way, and wgmma or tensor copies touch: without the fence between, the emulator says so
 // (docs/emulation.md, "missing proxy fence"). Attention's is in attend_gains.cc.
 #include "emulate/helpers.h"
-#include "mirage/plan/tile.h"
+#include "plan/tile/tile_plan.h"
 #include "mirage/spec/text.h"
+#include "unit/plan/plan_in.h"
 
 using namespace mirage;
 using namespace mirage::test;
@@ -24,10 +25,10 @@ TEST_CASE("a fence for the asynchronous proxy that is dropped is missed") {
   REQUIRE(planned.plan);
   REQUIRE(planned.plan->kernels.size() == 1);
   KernelPlan& k = planned.plan->kernels[0];
-  const auto* tile = std::get_if<std::shared_ptr<const TilePlan>>(&k.body);
+  const auto tile = plan_in<TilePlan>(k.body);
   REQUIRE(tile);
   for (const TilePlan& t : tile_candidates((*tile)->body, (*tile)->operands, (*tile)->results, target, contract_rule(p)).plans)
-    if (t.computes() && t.cluster == 1) { k.body = std::make_shared<const TilePlan>(t); break; }
+    if (t.computes() && t.cluster == 1) { k.body = body_with<TilePlan>(t); break; }
   const EmulationCase c = case_of(p, *planned.plan, target, "f_");
   REQUIRE(c.kernels[0].source.find("fence_async_proxy();") != std::string::npos);
   CHECK(found_without(c, "__global__", "", compiler).empty());                                                      // as it is

@@ -5,9 +5,10 @@
 #include <fmt/format.h>
 
 #include "emulate/run_all.h"
-#include "mirage/plan/stream.h"
-#include "mirage/plan/tile.h"
+#include "plan/stream/stream_plan.h"
+#include "plan/tile/tile_plan.h"
 #include "mirage/spec/text.h"
+#include "unit/plan/plan_in.h"
 
 using namespace mirage;
 using namespace mirage::test;
@@ -42,8 +43,8 @@ TEST_CASE("low-rank sums with gains are right on the CPU") {
     REQUIRE(planned.plan);
     REQUIRE(planned.plan->kernels.size() == 1);
     const auto& body = planned.plan->kernels[0].body;
-    CHECK(std::holds_alternative<std::shared_ptr<const StreamPlan>>(body) == (rows == 9));
-    CHECK(std::holds_alternative<std::shared_ptr<const TilePlan>>(body) == (rows == 40));
+    CHECK(holds<StreamPlan>(body) == (rows == 9));
+    CHECK(holds<TilePlan>(body) == (rows == 40));
     cases.push_back(case_of(p, *planned.plan, target, fmt::format("c{}_", rows)));
   }
   check_emulations(cases, {"9 rows", "40 rows"}, compiler, 1, true);

@@ -6,14 +6,17 @@
 
 #include <fmt/format.h>
 
+#include "mirage/plan/alternatives.h"
+#include "mirage/plan/bound.h"
 #include "emulate/helpers.h"
-#include "mirage/plan/attend.h"
-#include "mirage/plan/block_plan.h"
+#include "plan/attend/attend_plan.h"
+#include "plan/block/block_plan.h"
 #include "mirage/plan/cublas.h"
 #include "mirage/plan/region.h"
-#include "mirage/plan/stream.h"
-#include "mirage/plan/tile.h"
+#include "plan/stream/stream_plan.h"
+#include "plan/tile/tile_plan.h"
 #include "mirage/spec/text.h"
+#include "unit/plan/plan_in.h"
 
 using namespace mirage;
 using namespace mirage::test;
@@ -132,10 +135,9 @@ TEST_CASE("low ranks beside wgmma are right on the CPU") {
     REQUIRE(planned.plan);
     int divided = 0;
     for (size_t i = 0; i < planned.plan->kernels.size(); i++) {
-      const TileCandidates all = std::visit([&](const auto& p) -> TileCandidates {   // whichever strategy the model takes
-        if constexpr (std::is_same_v<std::decay_t<decltype(*p)>, RegionPlan>) return {};
-        else return tile_candidates(p->body, p->operands, p->results, target, contract_rule(c.program));
-      }, planned.plan->kernels[i].body);
+      const std::span<const KernelCall> calls = bound_calls(planned.plan->kernels[i]);
+      if (calls.empty()) continue;
+      const TileCandidates all = tile_candidates(calls[0].body, calls[0].operands, calls[0].results, target, contract_rule(c.program));
       std::set<std::tuple<int, int, int>> seen;
       for (const TilePlan& t : all.plans) {
         // the one asked for, few rows, and two columns of warpgroups
@@ -143,8 +145,8 @@ TEST_CASE("low ranks beside wgmma are right on the CPU") {
         if (!wants || t.blocks_per_sm > 1 || divided == 3 || !seen.insert({t.group_rows, t.column_groups, t.cluster}).second) continue;
         for (const StreamWeight& w : t.weights) if (w.free == StreamAxis::kRank) CHECK((w.padded == padded && w.packed == packed));
         Plan plan = *planned.plan;
-        plan.kernels[i].body = std::make_shared<const TilePlan>(t);
-        batch.add(c.program, plan, target, c.name + "\n" + print(t));
+        plan.kernels[i].body = body_with<TilePlan>(t);
+        batch.add(c.program, plan, target, c.name + "\n" + division_text(plan.kernels[i]));
         divided++;
       }
     }
@@ -163,15 +165,15 @@ TEST_CASE("rows that become the products' operand once are right on the CPU") {
     const Planned planned = make_plan(c.program, c.program.graph, target);
     REQUIRE(planned.plan);
     REQUIRE(planned.plan->kernels.size() == 1);
-    const auto* stream = std::get_if<std::shared_ptr<const StreamPlan>>(&planned.plan->kernels[0].body);
+    const auto stream = plan_in<StreamPlan>(planned.plan->kernels[0].body);
     REQUIRE(stream);
     std::set<std::tuple<int, int, int>> seen;
     for (const StreamPlan& s :
          stream_candidates((*stream)->body, (*stream)->operands, (*stream)->results, target, contract_rule(c.program)).plans) {
       if (!s.prepared || s.stages > 2 || !seen.insert({s.warps, s.chunk, s.cluster}).second) continue;
       Plan plan = *planned.plan;
-      plan.kernels[0].body = std::make_shared<const StreamPlan>(s);
-      batch.add(c.program, plan, target, c.name + "\n" + print(s));
+      plan.kernels[0].body = body_with<StreamPlan>(s);
+      batch.add(c.program, plan, target, c.name + "\n" + division_text(plan.kernels[0]));
     }
     CHECK(seen.size() >= 2);
   }

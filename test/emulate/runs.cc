@@ -6,9 +6,11 @@
 
 #include "emulate/run_all.h"
 #include "mirage/plan/alternatives.h"
-#include "mirage/plan/stream.h"
-#include "mirage/plan/tile.h"
+#include "plan/stream/stream_plan.h"
+#include "plan/tile/tile_plan.h"
 #include "mirage/spec/text.h"
+#include "mirage/plan/bound.h"
+#include "unit/plan/plan_in.h"
 
 using namespace mirage;
 using namespace mirage::test;
@@ -69,9 +71,7 @@ Program low_rank() {
 
 /// Results of a stream or a tile kernel, and where it stores.
 const std::vector<Access>* results_of(const KernelPlan& k) {
-  if (const auto* s = std::get_if<std::shared_ptr<const StreamPlan>>(&k.body)) return &(*s)->results;
-  if (const auto* t = std::get_if<std::shared_ptr<const TilePlan>>(&k.body)) return &(*t)->results;
-  return nullptr;
+  return holds<StreamPlan>(k.body) || holds<TilePlan>(k.body) ? &bound_calls(k)[0].results : nullptr;
 }
 
 }  // namespace
@@ -113,8 +113,8 @@ TEST_CASE("columns that are heads are stored where the output has them") {
       const std::vector<Access>* r = results_of(a);
       REQUIRE(r);   // no other strategy stores runs
       CHECK((*r)[0].run == width);
-      const auto* t = std::get_if<std::shared_ptr<const TilePlan>>(&a.body);
-      const auto* s = std::get_if<std::shared_ptr<const StreamPlan>>(&a.body);
+      const auto t = plan_in<TilePlan>(a.body);
+      const auto s = plan_in<StreamPlan>(a.body);
       const std::string kind = t ? fmt::format("tile {} {} {}", (*t)->turned > 0, (*t)->large, (*t)->cluster > 1)
                                  : fmt::format("stream {} {} {}", (*s)->registers, (*s)->columns, (*s)->cluster > 1);
       if (!seen.insert(kind).second) continue;
@@ -173,7 +173,7 @@ TEST_CASE("rows that are heads are read where they lie") {
       REQUIRE(straight.plan);
       const auto reads_runs = [](const Plan& plan) {
         return std::any_of(plan.kernels.begin(), plan.kernels.end(), [](const KernelPlan& k) {
-          const auto* s = std::get_if<std::shared_ptr<const StreamPlan>>(&k.body);
+          const auto s = plan_in<StreamPlan>(k.body);
           return s && std::any_of((*s)->operands.begin(), (*s)->operands.end(), [](const Access& x) { return x.run > 0; });
         });
       };
@@ -206,7 +206,7 @@ TEST_CASE("rows that are heads are read where they lie") {
     INFO(print(*planned.plan));
     CHECK(planned.plan->kernels.size() == 1);
     for (const KernelPlan& a : kernel_alternatives(planned.plan->kernels[0], target, contract_rule(p), 6)) {
-      const auto* s = std::get_if<std::shared_ptr<const StreamPlan>>(&a.body);
+      const auto s = plan_in<StreamPlan>(a.body);
       REQUIRE(s);   // no other strategy reads runs
       CHECK(std::any_of((*s)->operands.begin(), (*s)->operands.end(), [&](const Access& x) { return x.run == r.width; }));
       prepared += (*s)->prepared;

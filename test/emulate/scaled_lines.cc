@@ -6,11 +6,13 @@
 #include <set>
 #include <algorithm>
 
+#include "mirage/plan/bound.h"
 #include "mirage/spec/text.h"
-#include "mirage/plan/stream.h"
-#include "mirage/plan/block_plan.h"
+#include "plan/stream/stream_plan.h"
+#include "plan/block/block_plan.h"
 #include "emulate/run_all.h"
 #include "emulate/helpers.h"
+#include "unit/plan/plan_in.h"
 
 using namespace mirage;
 using namespace mirage::test;
@@ -130,10 +132,10 @@ Program program(const Grouped& u, const Target&) {
 /// What a kernel computes, as streams: in every division.
 std::vector<StreamPlan> streams_of(const KernelPlan& k, const Target& target, const ContractRule& rule) {
   StreamCandidates out;
-  if (const auto* s = std::get_if<std::shared_ptr<const StreamPlan>>(&k.body))
-    out = stream_candidates((*s)->body, (*s)->operands, (*s)->results, target, rule);
-  if (const auto* s = std::get_if<std::shared_ptr<const BlockPlan>>(&k.body))
-    out = stream_candidates((*s)->body, (*s)->operands, (*s)->results, target, rule);
+  if (holds<StreamPlan>(k.body) || holds<BlockPlan>(k.body)) {
+    const KernelCall& call = bound_calls(k)[0];
+    out = stream_candidates(call.body, call.operands, call.results, target, rule);
+  }
   UNSCOPED_INFO(out.reason);
   return std::move(out.plans);
 }
@@ -163,7 +165,7 @@ TEST_CASE("weights that are scaled in the loop are right on the CPU") {
         CHECK((s.contractions[0].factored >= 0) == u.factored);
         if (!seen.emplace(s.chunk, s.stages > 1, s.cluster > 1).second) continue;
         Plan one = *planned.plan;
-        one.kernels[i].body = std::make_shared<const StreamPlan>(s);
+        one.kernels[i].body = body_with<StreamPlan>(s);
         names.push_back(fmt::format("{}: {} warps, {} stages, chunk {}, cluster {}", u.name, s.warps, s.stages, s.chunk, s.cluster));
         cases.push_back(case_of(p, one, target, fmt::format("g{}_", cases.size())));
       }

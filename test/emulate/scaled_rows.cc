@@ -8,8 +8,9 @@
 
 #include "emulate/run_all.h"
 #include "mirage/plan/alternatives.h"
-#include "mirage/plan/stream.h"
+#include "plan/stream/stream_plan.h"
 #include "mirage/spec/text.h"
+#include "unit/plan/plan_in.h"
 
 using namespace mirage;
 using namespace mirage::test;
@@ -52,7 +53,7 @@ EmulationCase make(const Kind& k, const Target& target, int number) {
   Plan plan = *planned.plan;
   const std::vector<KernelPlan> all = kernel_alternatives(plan.kernels[0], target, {DType::kF16, false}, 1 << 20);
   const auto one = std::find_if(all.begin(), all.end(), [&](const KernelPlan& a) {
-    const auto* s = std::get_if<std::shared_ptr<const StreamPlan>>(&a.body);
+    const auto s = plan_in<StreamPlan>(a.body);
     return s && (*s)->contractions[0].scaled && k.wanted(**s);
   });
   REQUIRE(one != all.end());

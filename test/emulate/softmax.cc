@@ -6,7 +6,8 @@
 #include <fmt/format.h>
 
 #include "emulate/run_all.h"
-#include "mirage/plan/block_plan.h"
+#include "plan/block/block_plan.h"
+#include "unit/plan/plan_in.h"
 
 using namespace mirage;
 using namespace mirage::test;
@@ -23,7 +24,7 @@ TEST_CASE("stable attention is right on the CPU") {
     for (const NamedPlan& n : plans_of(p, target, 300'000, 0, true)) {
       if (n.name != std::string("searched")) continue;
       for (const KernelPlan& k : n.plan.kernels)
-        if (const auto* b = std::get_if<std::shared_ptr<const BlockPlan>>(&k.body))
+        if (const auto b = plan_in<BlockPlan>(k.body))
           chains += static_cast<int>(
               std::count_if((*b)->steps.begin(), (*b)->steps.end(), [](const Step& s) { return s.kind == Step::Kind::kChain; }));
       for (bool tails : {false, true}) {

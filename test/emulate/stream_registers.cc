@@ -5,7 +5,8 @@
 #include <fmt/format.h>
 
 #include "emulate/helpers.h"
-#include "mirage/plan/stream.h"
+#include "plan/stream/stream_plan.h"
+#include "unit/plan/plan_in.h"
 
 using namespace mirage;
 using namespace mirage::test;
@@ -77,8 +78,7 @@ TEST_CASE("weights straight to registers are right on the CPU") {
     bool ranked = false;
     for (const NamedPlan& n : plans_of(p, target, 20000))
       for (size_t i = 0; i < n.plan.kernels.size(); i++) {
-        const StreamPlan* body = nullptr;
-        if (const auto* s = std::get_if<std::shared_ptr<const StreamPlan>>(&n.plan.kernels[i].body)) body = s->get();
+        const std::shared_ptr<const StreamPlan> body = plan_in<StreamPlan>(n.plan.kernels[i].body).value_or(nullptr);
         if (!body || !body->beside.empty()) continue;   // the candidates below are of one call (calls beside each other: beside.cc)
         std::vector<std::tuple<int, int, int>> seen;
         for (const StreamPlan& c : stream_candidates(body->body, body->operands, body->results, target, body->rule).plans) {
@@ -87,7 +87,7 @@ TEST_CASE("weights straight to registers are right on the CPU") {
           seen.push_back(key);
           ranked |= !c.products.empty();
           Plan plan = n.plan;
-          plan.kernels[i].body = std::make_shared<const StreamPlan>(c);
+          plan.kernels[i].body = body_with<StreamPlan>(c);
           names.push_back(fmt::format("{}, {}: {} warps x {}, {} columns", d.name, n.name, c.warps, c.chunk, c.columns));
           cases.push_back(case_of(p, plan, target, fmt::format("d{}_", cases.size())));
         }

@@ -9,8 +9,9 @@
 
 #include "emulate/run_all.h"
 #include "mirage/plan/alternatives.h"
-#include "mirage/plan/stream.h"
+#include "plan/stream/stream_plan.h"
 #include "mirage/spec/text.h"
+#include "unit/plan/plan_in.h"
 
 using namespace mirage;
 using namespace mirage::test;
@@ -87,7 +88,7 @@ TEST_CASE("streams of lines that begin anywhere are right on the CPU") {
     for (const NamedPlan& n : plans_of(p, target, 20000))
       for (size_t i = 0; i < n.plan.kernels.size(); i++)
         for (const KernelPlan& a : kernel_alternatives(n.plan.kernels[i], target, contract_rule(p), 400)) {
-          const auto* s = std::get_if<std::shared_ptr<const StreamPlan>>(&a.body);
+          const auto s = plan_in<StreamPlan>(a.body);
           if (!s || !(*s)->beside.empty()) continue;
           const StreamPlan& plan = **s;
           CHECK_FALSE(
@@ -151,7 +152,7 @@ TEST_CASE("rows that a stream of uneven lines computes and reduces end where the
     const size_t before = cases.size();
     std::set<int> chunks;
     for (const KernelPlan& a : kernel_alternatives(planned.plan->kernels[0], target, contract_rule(p), 400)) {
-      const auto* s = std::get_if<std::shared_ptr<const StreamPlan>>(&a.body);
+      const auto s = plan_in<StreamPlan>(a.body);
       if (!s || !chunks.insert((*s)->chunk).second) continue;
       CHECK((*s)->weights[0].uneven != c.even);
       CHECK((*s)->statistics.size() == 1);
@@ -179,7 +180,7 @@ TEST_CASE("a batch of products whose weights begin anywhere") {
   REQUIRE(planned.plan);
   std::vector<EmulationCase> cases;
   for (const KernelPlan& a : kernel_alternatives(planned.plan->kernels[0], target, contract_rule(p), 400))
-    if (std::holds_alternative<std::shared_ptr<const StreamPlan>>(a.body) && cases.size() < 4) {
+    if (holds<StreamPlan>(a.body) && cases.size() < 4) {
       Plan one = *planned.plan;
       one.kernels[0].body = a.body;
       cases.push_back(case_of(p, one, target, fmt::format("b{}_", cases.size())));

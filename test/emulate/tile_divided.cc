@@ -10,9 +10,10 @@
 #include "emulate/helpers.h"
 #include "emulate/run_all.h"
 #include "mirage/plan/alternatives.h"
-#include "mirage/plan/tile.h"
+#include "plan/tile/tile_plan.h"
 #include "mirage/spec/text.h"
 #include "plan/tile/tile_internal.h"
+#include "unit/plan/plan_in.h"
 
 using namespace mirage;
 using namespace mirage::test;
@@ -82,7 +83,7 @@ TEST_CASE("large tiles with a divided reduction, and lines gathered before they 
     Planned planned = make_plan(p, p.graph, target);
     REQUIRE(planned.plan);
     REQUIRE(planned.plan->kernels.size() == 1);
-    const auto* tile = std::get_if<std::shared_ptr<const TilePlan>>(&planned.plan->kernels[0].body);
+    const auto tile = plan_in<TilePlan>(planned.plan->kernels[0].body);
     REQUIRE(tile);
     TilePlan t = **tile;
     std::string reason;
@@ -93,7 +94,7 @@ TEST_CASE("large tiles with a divided reduction, and lines gathered before they 
     CHECK(staged_at(t, t.body.outputs()[0]) >= 0);
     CHECK(t.overlaid >= d.choice.overlaid);
     t.cost = estimate(t, target);
-    planned.plan->kernels[0].body = std::make_shared<const TilePlan>(std::move(t));
+    planned.plan->kernels[0].body = body_with<TilePlan>(std::move(t));
     cases.push_back(case_of(p, *planned.plan, target, fmt::format("d{}_", cases.size())));
   }
   std::vector<const EmulationCase*> pointers;
@@ -177,7 +178,7 @@ EmulationCase make(const Kind& k, const Target& target, int number) {
   Plan plan = *planned.plan;
   const std::vector<KernelPlan> all = kernel_alternatives(plan.kernels[0], target, {is_bf16 ? DType::kBF16 : DType::kF16, false}, 1 << 20);
   const auto one = std::find_if(all.begin(), all.end(), [&](const KernelPlan& a) {
-    const auto* tile = std::get_if<std::shared_ptr<const TilePlan>>(&a.body);
+    const auto tile = plan_in<TilePlan>(a.body);
     return tile && (*tile)->cluster == 1;
   });
   REQUIRE(one != all.end());

@@ -4,11 +4,13 @@
 // Extents that nothing divides.
 #include <fmt/format.h>
 
+#include "mirage/plan/bound.h"
 #include "emulate/helpers.h"
 #include "mirage/plan/passes.h"
-#include "mirage/plan/tile.h"
+#include "plan/tile/tile_plan.h"
 #include "plan/stream/stream_internal.h"
 #include "plan/tile/tile_internal.h"
+#include "unit/plan/plan_in.h"
 
 using namespace mirage;
 using namespace mirage::test;
@@ -80,23 +82,19 @@ Graph fused(const Product& p, const Program& program) {
 
 /// A kernel's work as that tile, if it has any.
 bool divide(KernelPlan& k, const TileChoice& want, const Target& target, const ContractRule& rule, bool across) {
-  return std::visit([&](const auto& body) {
-    if constexpr (requires { body->body; body->operands; body->results; }) {
-      std::string reason;
-      const auto shape = match_stream(body->body, body->operands, body->results, rule, kAnyRows, reason);
-      std::optional<TilePlan> t = shape ? tile_plan(*shape, target, reason) : std::nullopt;
-      const bool fits = t && divide_tile(*t, want, target, reason);
-      INFO(reason);
-      CHECK(fits);
-      if (!fits) return false;
-      CHECK(std::any_of(t->small.begin(), t->small.end(), [](const TileRows& r) { return r.across; }) == across);
-      t->cost = estimate(*t, target);
-      k.body = std::make_shared<const TilePlan>(*std::move(t));
-      return true;
-    } else {
-      return false;
-    }
-  }, KernelBody(k.body));
+  const std::span<const KernelCall> calls = bound_calls(k);
+  if (calls.empty()) return false;
+  std::string reason;
+  const auto shape = match_stream(calls[0].body, calls[0].operands, calls[0].results, rule, kAnyRows, reason);
+  std::optional<TilePlan> t = shape ? tile_plan(*shape, target, reason) : std::nullopt;
+  const bool fits = t && divide_tile(*t, want, target, reason);
+  INFO(reason);
+  CHECK(fits);
+  if (!fits) return false;
+  CHECK(std::any_of(t->small.begin(), t->small.end(), [](const TileRows& r) { return r.across; }) == across);
+  t->cost = estimate(*t, target);
+  k.body = body_with<TilePlan>(*std::move(t));
+  return true;
 }
 
 struct Staying { Product product; TileChoice choice; const char* what; };
@@ -157,13 +155,13 @@ TEST_CASE("tiles for the tensor cores' rate are right on the CPU") {
     REQUIRE(planned.plan);
     int divided = 0;
     for (KernelPlan& k : planned.plan->kernels) {
-      const auto* tile = std::get_if<std::shared_ptr<const TilePlan>>(&k.body);
+      const auto tile = plan_in<TilePlan>(k.body);
       if (!tile) continue;
       const TileCandidates all = tile_candidates((*tile)->body, (*tile)->operands, (*tile)->results, target, contract_rule(p));
       for (const TilePlan& t : all.plans)
         if (t.large == want.large && t.row_groups == 1 && t.column_groups == want.column_groups && t.group_rows == want.group_rows &&
             t.chunk == want.chunk && t.stages == want.stages && t.sharing == want.sharing && t.cluster == 1 && t.blocks_per_sm == 1) {
-          k.body = std::make_shared<const TilePlan>(t);
+          k.body = body_with<TilePlan>(t);
           divided++;
           break;
         }
@@ -272,7 +270,7 @@ TEST_CASE("results that lie along rows, beside others along columns, are right o
     REQUIRE(planned.plan->kernels.size() == 1);
     KernelPlan& k = planned.plan->kernels[0];
     REQUIRE(divide(k, s.choice, target, contract_rule(p), false));
-    const TilePlan& t = *std::get<std::shared_ptr<const TilePlan>>(k.body);
+    const TilePlan t = **plan_in<TilePlan>(k.body);
     CHECK(staged_by_columns(t, t.body.outputs()[0]) == ByColumns::kNo);
     CHECK(staged_by_columns(t, t.body.outputs()[1]) == (s.product.m % 8 ? ByColumns::kUneven : ByColumns::kWhole));
     cases.push_back(case_of(p, *planned.plan, target, fmt::format("c{}_", cases.size())));

@@ -5,14 +5,17 @@
 
 #include <fmt/format.h>
 
+#include "mirage/plan/alternatives.h"
+#include "mirage/plan/bound.h"
 #include "emulate/run_all.h"
-#include "mirage/plan/attend.h"
-#include "mirage/plan/block_plan.h"
+#include "plan/attend/attend_plan.h"
+#include "plan/block/block_plan.h"
 #include "mirage/plan/cublas.h"
 #include "mirage/plan/region.h"
-#include "mirage/plan/stream.h"
-#include "mirage/plan/tile.h"
+#include "plan/stream/stream_plan.h"
+#include "plan/tile/tile_plan.h"
 #include "mirage/spec/text.h"
+#include "unit/plan/plan_in.h"
 
 using namespace mirage;
 using namespace mirage::test;
@@ -107,18 +110,17 @@ TEST_CASE("rows as the 64-row operand of wgmma are right on the CPU") {
     bool found = false;
     std::string reasons;
     for (size_t i = 0; i < planned.plan->kernels.size() && !found; i++) {
-      const TileCandidates all = std::visit([&](const auto& k) -> TileCandidates {   // whichever strategy the model takes
-        if constexpr (std::is_same_v<std::decay_t<decltype(*k)>, RegionPlan>) return {};
-        else return tile_candidates(k->body, k->operands, k->results, target, contract_rule(p));
-      }, planned.plan->kernels[i].body);
+      const std::span<const KernelCall> calls = bound_calls(planned.plan->kernels[i]);
+      if (calls.empty()) continue;
+      const TileCandidates all = tile_candidates(calls[0].body, calls[0].operands, calls[0].results, target, contract_rule(p));
       reasons += all.reason + "; ";
       for (const TilePlan& t : all.plans) {
         if (t.turned) reasons += fmt::format("{} {} {}, ", t.turned, t.row_groups, t.column_groups);
         if (t.turned != c.columns || t.row_groups != c.row_groups || t.column_groups != c.column_groups) continue;
         Plan plan = *planned.plan;
-        plan.kernels[i].body = std::make_shared<const TilePlan>(t);
+        plan.kernels[i].body = body_with<TilePlan>(t);
         cases.push_back(case_of(p, plan, target, fmt::format("t{}_", cases.size())));
-        names.push_back(name + "\n" + print(t));
+        names.push_back(name + "\n" + division_text(plan.kernels[i]));
         found = true;
         break;
       }

@@ -16,6 +16,7 @@
 #include "mirage/support/hash.h"
 #include "unit/plan/linear.h"
 #include "unit/plan/many_kernels.h"
+#include "unit/plan/plan_in.h"
 
 using namespace mirage;
 using namespace mirage::test;
@@ -42,12 +43,14 @@ std::string text_of(KernelPlan k, const Plan& plan) {
   return out + t.source;
 }
 
-template <class P> std::string text_of(const P& body) {
+/// Its tables and its text.
+template <class P> std::string printed(const P& body) {
   KernelPlan k;
-  k.body = std::make_shared<const P>(body);
+  k.name = "k";
+  k.body = body_with<P>(body);
   Plan plan;
   plan.buffers.resize(16);   // operands' and results'
-  return text_of(k, plan);
+  return strategy_of(k).print(k) + text_of(k, plan);
 }
 
 /// Hashes by what they are of, in the order of the names.
@@ -139,7 +142,7 @@ TEST_CASE("tiles of every kind are emitted as they were", "[texts]") {
   for (const Tile& t : tiles()) {
     INFO(t.name << ": 'cmd/dev bless' renews it if the change was meant");
     const TilePlan p = plan_of(t);
-    const std::string name = t.name, text = print(p) + text_of(p);
+    const std::string name = t.name, text = printed(p);
     const bool large = name == "large" || name == "divided" || name == "overlaid" || name == "shared" || name == "staying";
     CHECK(p.large == large);   // each is what its name says
     CHECK((p.cluster > 1) == (name == "plain" || name == "divided" || name == "overlaid"));

@@ -1,5 +1,6 @@
 // The plan of one graph-defined kernel: how a block graph runs on threads, registers and shared memory.
 #pragma once
+#include <array>
 #include <memory>
 #include <span>
 #include <string>
@@ -11,15 +12,10 @@ namespace mirage {
 
 struct Cost { double us = 0; std::string why; int64_t bytes = 0; double flops = 0; };
 
-struct BlockPlan;   // defined in plan/block_plan.h; other stages use it through the functions below
-
-/// plan empty: reason says what does not fit
-struct BlockPlanned { std::shared_ptr<const BlockPlan> plan; Cost cost; std::string reason; };
-/// Plans `body` on operands and results as they lie in memory (Access by param and by result, any strides). Searches warps, stages, operand
-/// order and keeps the cheapest by the cost model.
-/// rule: what the program says about contractions (contract_rule).
-BlockPlanned plan_block(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target,
-                        const ContractRule& rule = {});
+/// Values of block graphs as matrices with at most one batch dimension.
+using Extent3 = std::array<int64_t, 3>;   ///< b, r, c
+/// The dimension of a value of rank `rank` behind b, r or c (0, 1, 2); for b the leading dimension whose extent is above 1; -1: none.
+int dim_of(const Dims& dims, int index3);
 
 /// `body` with every accumulated linear combination of contractions and sums (of one use each) taken apart: accum(a + b) becomes accum(a) +
 /// accum(b), and accum(a · c) becomes accum(a) · c where c is the same in every iteration. The same function of real numbers; planners

@@ -21,9 +21,7 @@ struct CublasMatrix {
   friend bool operator==(const CublasMatrix&, const CublasMatrix&) = default;
 };
 
-struct CublasPlan {
-  Graph body;
-  std::vector<Access> operands, results;
+struct CublasPlan : KernelCall {
   ContractRule rule;
   int64_t batch = 1, rows = 0, columns = 0, depth = 0;   ///< of the product as the program has it
   CublasMatrix first, second, result;                    ///< result = first second, which may be the program's transposed

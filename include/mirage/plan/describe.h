@@ -7,9 +7,17 @@
 #include "mirage/plan/plan.h"
 #include "mirage/schedule/program.h"
 
+namespace mirage {
+
+/// Of a kernel that has one, under no name; null: none.
+const schedule::KernelProgram* program_in(const KernelPlan&);
+const schedule::Derived* derived_in(const KernelPlan&);
+
+}  // namespace mirage
+
 namespace mirage::schedule {
 
-/// The program of a kernel's plan, which obeys the laws, or one sentence why the language has none for it yet.
+/// The program of a kernel, where it obeys the laws, or one sentence why the language has none for it yet.
 struct Described { std::optional<KernelProgram> program; std::string reason; };
 Described describe(const KernelPlan&, const Target&);
 

@@ -3,15 +3,19 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
 #include <variant>
 #include <vector>
+#include "mirage/ir/contraction.h"
 #include "mirage/ir/graph.h"
 #include "mirage/ir/program.h"
 #include "mirage/ir/target.h"
+#include "mirage/schedule/program.h"
 
 namespace mirage {
 
@@ -61,17 +65,43 @@ struct Access {
   friend bool operator==(const Access&, const Access&) = default;
 };
 
-#define MIRAGE_STRATEGY(Name, name, help) struct Name##Plan;
+/// The ways to run a kernel (plan/strategies.def).
+enum class StrategyId : uint8_t {
+#define MIRAGE_STRATEGY(Name, name, help) k##Name,
 #include "mirage/plan/strategies.def"
+};
 
-template <class... P> struct KernelBodies;
-template <class... P> struct KernelBodies<void, P...> { using type = std::variant<std::shared_ptr<const P>...>; };
+/// A block graph on operands and results as they lie in memory, by parameter and by result.
+struct KernelCall { Graph body; std::vector<Access> operands, results; };
 
-/// How a kernel runs: the plan of one of the strategies (plan/strategies.def).
-using KernelBody = KernelBodies<void
-#define MIRAGE_STRATEGY(Name, name, help) , Name##Plan
-#include "mirage/plan/strategies.def"
->::type;
+/// A program and what follows from it, made when they are first asked for: plans are tried by the thousand. Any number of threads.
+class LazyProgram {
+ public:
+  explicit LazyProgram(std::function<schedule::KernelProgram()> make) : make_(std::move(make)) {}
+  const schedule::KernelProgram& program() const { return known().program; }
+  const schedule::Derived& derived() const { return known().derived; }
+
+ private:
+  struct Known { schedule::KernelProgram program; schedule::Derived derived; };
+  const Known& known() const;
+  mutable std::once_flag once_;
+  mutable std::function<schedule::KernelProgram()> make_;
+  mutable std::optional<Known> known_;
+};
+
+/// A kernel that is emitted from its program (docs/schedule.md).
+struct ProgramPlan {
+  StrategyId strategy = StrategyId::kBlock;
+  std::vector<KernelCall> calls;                  ///< the kernel's, then those beside it
+  ContractRule rule;                              ///< how its contractions may round
+  std::shared_ptr<const LazyProgram> how;         ///< under no name: the kernel's (program_of)
+  std::string note = {};                          ///< what else its strategy found, for people
+};
+struct RegionPlan;
+struct CublasPlan;
+
+/// How a kernel runs.
+using KernelBody = std::variant<std::shared_ptr<const ProgramPlan>, std::shared_ptr<const RegionPlan>, std::shared_ptr<const CublasPlan>>;
 
 /// What another strategy said of a block graph: why it does not take it, or what it would have cost.
 struct Refusal {

@@ -71,14 +71,19 @@ struct Strategy {
   bool (*is_on)(const Target&) = nullptr;
   /// The cheapest plan by its cost model. Null: takes no block graphs.
   Attempt (*match)(const Work&) = nullptr;
-  /// Every plan that it has for that work, under the names, nodes and workspace of kernel `of`.
-  std::vector<KernelPlan> (*divisions)(const KernelPlan& of, const Work&) = nullptr;
+  /// Plans that it has for that work, the cheapest first and no more than `most`, under the names, nodes and workspace of kernel `of`.
+  std::vector<KernelPlan> (*divisions)(const KernelPlan& of, const Work&, size_t most) = nullptr;
   /// The same of a kernel that no other strategy can run; empty: others can. Null: always.
-  std::vector<KernelPlan> (*own_divisions)(const KernelPlan&, const Target&) = nullptr;
+  std::vector<KernelPlan> (*own_divisions)(const KernelPlan&, const Target&, size_t most) = nullptr;
   /// The plan of that work whose program has the numbers of one of its own over other extents: into what axes divide indices, slots, roles.
   Attempt (*like)(const schedule::KernelProgram& model, const Work&) = nullptr;
   /// The body that it takes for a program which erases to that one. Null: that one.
   Graph (*matched)(const schedule::KernelProgram&, const Graph& erased) = nullptr;
+  /// Of its programs: the params that the loop brings chunk by chunk (weights; of attention, keys and values), which no kernel ahead writes
+  /// where they are the caller's. Null: none.
+  std::vector<int> (*weights)(const schedule::KernelProgram&) = nullptr;
+  /// Whether lines of weights, which are read once, stay in L2 as long as others, or leave it first. Null: its plans say nothing of that.
+  void (*keep)(schedule::KernelProgram&, bool) = nullptr;
   /// One line that tells plans of a kernel apart: "stream: 8 warps x 2 stages x 64, cluster 2, 1 per SM".
   std::string (*text)(const KernelPlan&) = nullptr;
   /// Tables of one plan, headed by the kernel's name.
@@ -87,8 +92,6 @@ struct Strategy {
   Tiling (*use)(const KernelPlan&, int thrift) = nullptr;
   /// Null: it does not say.
   std::vector<SharedPlace> (*shared)(const KernelPlan&) = nullptr;
-  /// How its kernel runs, in the language of schedules; throws schedule::Undescribed. Null: the language has no words for it.
-  schedule::KernelProgram (*program)(const KernelPlan&) = nullptr;
   /// Its schedule and the lifetimes of its shared memory.
   Timeline (*timeline)(const KernelPlan&) = nullptr;
 };
@@ -96,9 +99,10 @@ struct Strategy {
 /// A kernel of the model's strategy and numbers (Strategy::like) for other work.
 Attempt plan_like(const KernelPlan& model, const Work&);
 
-/// All of them, in the order of strategies.def, which is that of KernelBody's alternatives.
+/// All of them, in the order of strategies.def.
 std::span<const Strategy> strategies();
 /// That of a kernel.
+StrategyId strategy_id(const KernelPlan&);
 const Strategy& strategy_of(const KernelPlan&);
 /// Whether a target's plans may have kernels of it: it is made for the target, and not left out.
 bool is_on(const Strategy&, const Target&);

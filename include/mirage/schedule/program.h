@@ -250,6 +250,7 @@ bool is_move(const KernelProgram&, const Derived&, const Stage&);
 std::optional<std::string> check_laws(const KernelProgram&, const Target&);
 
 std::string print(const KernelProgram&);
+std::string stage_text(const KernelProgram&, StageId);   ///< its line
 /// The same with names that follow from the order of the text: the same for programs that differ in names only.
 std::string canonical_text(const KernelProgram&);
 

@@ -23,7 +23,7 @@ class AttendEmitter {
   using Region = AttendElements::Region;
 
   /// early: it is started while the kernel ahead of it still runs, and asks for keys and values before that one has finished.
-  AttendEmitter(const KernelProgram& p, const Derived& d, const BoundCall& bound, const KernelPlan& kernel, bool early)
+  AttendEmitter(const KernelProgram& p, const Derived& d, const KernelCall& bound, const KernelPlan& kernel, bool early)
       : p_(p), d_(d), a_(p, d), e_(a_), bound_(bound), name_(kernel.name), slots_(kernel.slots), early_(early) {}
 
   KernelText run(const std::string& why) {
@@ -615,7 +615,7 @@ class AttendEmitter {
   const Derived& d_;
   const AttentionView a_;
   AttendElements e_;
-  const BoundCall bound_;   // to which buffers
+  const KernelCall& bound_;   // to which buffers
   std::string name_;
   int slots_;
   bool early_;
@@ -629,7 +629,7 @@ namespace mirage {
 
 KernelText emit_attend_kernel(const KernelPlan& kernel, const Plan& plan, const Target&) {
   const schedule::KernelProgram program = schedule::stored_program(kernel);
-  const BoundCall bound = bound_calls(kernel)[0];
+  const KernelCall& bound = bound_calls(kernel)[0];
   const schedule::Derived d = derive(program);
   return schedule::AttendEmitter(program, d, bound, kernel, kernel.early && weights_early(kernel, plan)).run(kernel.why);
 }

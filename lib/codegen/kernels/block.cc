@@ -14,7 +14,7 @@
 #include "codegen/program/tile_elements.h"
 #include "mirage/codegen/module.h"
 #include "mirage/ir/walk.h"
-#include "mirage/plan/block_plan.h"
+#include "mirage/plan/block.h"
 #include "mirage/support/assert.h"
 #include "mirage/support/round.h"
 
@@ -829,7 +829,7 @@ namespace mirage {
 KernelText emit_block_kernel(const KernelPlan& kernel, const Plan&, const Target& target) {
   const schedule::KernelProgram program = schedule::stored_program(kernel);
   const schedule::Derived d = derive(program);
-  const BoundCall bound = bound_calls(kernel)[0];
+  const KernelCall& bound = bound_calls(kernel)[0];
   KernelText k;
   k.name = kernel.name;
   std::string params;

@@ -1078,7 +1078,7 @@ KernelText emit_stream_kernel(const KernelPlan& kernel, const Plan& plan, const 
   const schedule::Derived d = derive(program);
   schedule::StreamEmitter emitter(program, d,
                                   {plan.pdl, plan.pdl || kernel.early, plan.pdl ? reads_early(kernel, plan) : weights_early(kernel, plan)});
-  const std::vector<BoundCall> calls = bound_calls(kernel);
+  const std::span<const KernelCall> calls = bound_calls(kernel);
   KernelText k;
   k.name = kernel.name;
   std::string params;

@@ -935,7 +935,7 @@ namespace mirage {
 KernelText emit_tile_kernel(const KernelPlan& kernel, const Plan& plan, const Target&) {
   const schedule::KernelProgram p = schedule::stored_program(kernel);
   const schedule::Derived d = derive(p);
-  const BoundCall call = bound_calls(kernel).front();
+  const KernelCall& call = bound_calls(kernel).front();
   if (p.roles.size() == 1) return emit_turned_kernel(kernel, p, d, call);
   schedule::TileEmitter emitter(p, d, kernel.early, weights_early(kernel, plan));
   const std::string body = emitter.body();

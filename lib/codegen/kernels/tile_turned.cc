@@ -251,7 +251,7 @@ class TurnedEmitter : public WarpgroupText {
 namespace mirage {
 
 KernelText emit_turned_kernel(const KernelPlan& kernel, const schedule::KernelProgram& p, const schedule::Derived& d,
-                              const BoundCall& call) {
+                              const KernelCall& call) {
   schedule::TurnedEmitter emitter(p, d, kernel.early);
   const std::string body = emitter.body();
   return emitter.text(kernel, call, body);

@@ -7,6 +7,6 @@
 namespace mirage {
 
 /// The kernel of a program whose one role copies and multiplies.
-KernelText emit_turned_kernel(const KernelPlan&, const schedule::KernelProgram&, const schedule::Derived&, const BoundCall&);
+KernelText emit_turned_kernel(const KernelPlan&, const schedule::KernelProgram&, const schedule::Derived&, const KernelCall&);
 
 }  // namespace mirage

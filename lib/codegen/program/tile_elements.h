@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "mirage/plan/block_plan.h"
+#include "mirage/plan/block.h"
 #include "mirage/schedule/program.h"
 
 namespace mirage::schedule {

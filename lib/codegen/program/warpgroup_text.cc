@@ -147,7 +147,7 @@ TensorMapText WarpgroupText::factor_boxes(const Stage& copy) const {
   return m;
 }
 
-TensorMapText WarpgroupText::map_of(const Stage& s, const BoundCall& call) const {
+TensorMapText WarpgroupText::map_of(const Stage& s, const KernelCall& call) const {
   if (s.kind == Stage::Kind::kStore) {
     const Param& a = p_.results[at(s.result)];
     TensorMapText m = held_boxes(a, place(s.reads[0]).value, place(s.through[0]));
@@ -173,7 +173,7 @@ TensorMapText WarpgroupText::map_of(const Stage& s, const BoundCall& call) const
 
 // ---- the kernel
 
-KernelText WarpgroupText::text(const KernelPlan& kernel, const BoundCall& call, const std::string& body) const {
+KernelText WarpgroupText::text(const KernelPlan& kernel, const KernelCall& call, const std::string& body) const {
   KernelText k;
   k.name = kernel.name;
   std::string params;

@@ -14,7 +14,7 @@ class WarpgroupText : public MatrixText {
  public:
   WarpgroupText(const KernelProgram& p, const Derived& d);
   /// The kernel with this body.
-  KernelText text(const KernelPlan&, const BoundCall&, const std::string& body) const;
+  KernelText text(const KernelPlan&, const KernelCall&, const std::string& body) const;
 
  protected:
   bool mapped(NodeId n) const override;
@@ -67,7 +67,7 @@ class WarpgroupText : public MatrixText {
   size_t map_number(const Stage& s) const;
 
  private:
-  TensorMapText map_of(const Stage& s, const BoundCall&) const;
+  TensorMapText map_of(const Stage& s, const KernelCall&) const;
   TensorMapText weight_boxes(const Stage& weight) const;
   TensorMapText row_boxes(const Stage& copy) const;
   TensorMapText held_boxes(const Param& a, ValueId v, const Place& held) const;

@@ -333,27 +333,4 @@ AttendPlanned plan_attend_as(const AttendChoice& choice, const Graph& body, cons
   return {std::make_shared<const AttendPlan>(std::move(p)), cost, ""};
 }
 
-std::string print(const AttendPlan& p) {
-  const AttendShape& s = p.shape;
-  std::string out =
-      fmt::format("  attend: {} queries x {} keys, {} features, {} columns, {} batches; {} blocks of {} threads, cluster {}{}\n", s.queries,
-                  s.keys, s.features, s.columns, s.batch.elements(), p.blocks(), p.threads, p.cluster,
-                  p.meets > 1 ? fmt::format(", {} clusters meet", p.meets) : "");
-  out += fmt::format("  {} x {} {} (queries x keys), chunks of {} keys, {} per block, {} stages, {} blocks per SM{}{}{}\n", p.query_groups,
-                     p.key_groups, p.warp_rings ? "warps with rings of their own" : "warpgroups", p.chunk, p.chunks_per_block, p.stages,
-                     p.blocks_per_sm, p.producer ? fmt::format(", {} producer warps", p.producers()) : "",
-                     p.helpers ? fmt::format(", {} helper warps", p.helpers) : "", p.turns ? ", in turns" : "");
-  if (p.grow) out += fmt::format("  registers: {} for consumers, {} for the others\n", p.grow, p.shrink);
-  out += fmt::format("  shared memory: ring at {}, per-key values at {}, parts at {} ({} per row{}), barriers at {}, {} bytes\n", p.ring_at,
-                     p.known_at, p.receive_at, p.record_pitch, p.narrow_parts ? ", 16 bits" : "", p.barriers_at, p.smem_bytes);
-  for (const auto& [name, t] : {std::pair{"q", &s.q}, {"k", &s.k}, {"v", &s.v}})
-    out += fmt::format("  {}: node {}, lines along {}, {} factors{}\n", name, t->input, t->lines_along_rows ? "rows" : "columns",
-                       t->factors.size(), t->gains.empty() ? "" : fmt::format(", {} gains", t->gains.size()));
-  if (s.first_keys > 0) out += fmt::format("  keys in two parts: {} and {}\n", s.first_keys, s.keys - s.first_keys);
-  if (s.first_features > 0) out += fmt::format("  features in two parts: {} and {}\n", s.first_features, s.features - s.first_features);
-  out += fmt::format("  scale: {} factors; per-key values: {} for logits, {} for shares\n", s.scale.size(), p.key_known.size(),
-                     p.value_known.size());
-  return out;
-}
-
 }  // namespace mirage

@@ -1,7 +1,7 @@
 // What the parts of plan_attend say to each other: attend_match.cc reads the graph, attend.cc decides numbers.
 #pragma once
 #include <string>
-#include "mirage/plan/attend.h"
+#include "plan/attend/attend_plan.h"
 #include "mirage/schedule/program.h"
 #include "plan/stream/clusters.h"
 
@@ -13,6 +13,8 @@ struct AttendChoice {
   bool wide = false, warp_rings = false, producer = false, turns = false;
   int query_groups = 1, key_groups = 1, chunk = 64, stages = 2, cluster = 1, meets = 1, blocks_per_sm = 1, helpers = 0;
 };
+/// That which a program of this kind was made with.
+AttendChoice attend_choice(const schedule::KernelProgram&);
 /// Plans a graph with that division. A reason where it does not fit.
 AttendPlanned plan_attend_as(const AttendChoice&, const Graph& body, const std::vector<Access>& operands,
                              const std::vector<Access>& results, const Target& target);
@@ -36,11 +38,14 @@ void add_wide_plans(const AttendPlan& base, const Target&, std::vector<AttendPla
 /// The time of a plan whose numbers and places are set. Constants were fitted on an H200 (docs/measurements/attention.md).
 Cost estimate_attend(const AttendPlan&, const Target&);
 
+/// Its kernel.
+KernelBody told(std::shared_ptr<const AttendPlan>);
+
 }  // namespace mirage
 
 namespace mirage::schedule {
 
-/// The program of a kernel of this kind; throws Undescribed.
-KernelProgram attend_program(const KernelPlan&);
+/// Throws Undescribed.
+KernelProgram attend_program(const AttendPlan&);
 
 }  // namespace mirage::schedule

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "mirage/ir/walk.h"
-#include "mirage/plan/attend.h"
+#include "plan/attend/attend_plan.h"
 #include "mirage/support/round.h"
 #include "plan/attend/attend_internal.h"
 #include "plan/program/params.h"
@@ -170,8 +170,8 @@ struct AttendDescriber {
   AxisId loop = -1, groups = -1, cluster = -1, meets = -1, quarters = -1;
   ValueId z = -1;   // the product of Q and K
 
-  AttendDescriber(const AttendPlan& plan, const std::string& name, LinearBody body)
-      : p(plan), s(plan.shape), linear(std::move(body)), w(writer_of(name, linear.graph, plan.operands, plan.results)) {}
+  AttendDescriber(const AttendPlan& plan, LinearBody body)
+      : p(plan), s(plan.shape), linear(std::move(body)), w(writer_of(linear.graph, plan.operands, plan.results)) {}
 
   const Graph& g() const { return w.body(); }
   ValueId now(ValueId v) const { return linear.to[static_cast<size_t>(v)]; }
@@ -482,9 +482,8 @@ struct AttendDescriber {
 
 }  // namespace
 
-KernelProgram attend_program(const KernelPlan& k) {
-  const AttendPlan& p = *std::get<std::shared_ptr<const AttendPlan>>(k.body);
-  return AttendDescriber(p, k.name, LinearBuilder(p).run()).run();
+KernelProgram attend_program(const AttendPlan& p) {
+  return AttendDescriber(p, LinearBuilder(p).run()).run();
 }
 
 }  // namespace mirage::schedule

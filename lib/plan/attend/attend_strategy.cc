@@ -3,9 +3,12 @@
 
 #include <fmt/format.h>
 
+#include "mirage/plan/describe.h"
 #include "mirage/schedule/words.h"
+#include "mirage/support/round.h"
 #include "plan/attend/attend_internal.h"
 #include "plan/attend/factored.h"
+#include "plan/program/params.h"
 #include "plan/strategy_internal.h"
 
 namespace mirage {
@@ -15,12 +18,55 @@ namespace {
 Attempt match_attention(const Work& w) { return attempt(plan_attend(w.body, w.operands, w.results, w.target)); }
 
 /// The program's plan has set workspace aside for its own kernel's slots: a division that wants more would write behind them.
-std::vector<KernelPlan> all_attentions(const KernelPlan& of, const Work& w) {
-  const auto* own = std::get_if<std::shared_ptr<const AttendPlan>>(&of.body);
-  std::vector<KernelPlan> out;
-  for (AttendPlan& p : attend_candidates(w.body, w.operands, w.results, w.target).plans)
-    if (p.slot_bytes <= (own ? (*own)->slot_bytes : 0)) out.push_back(with_body(of, std::move(p)));
+std::vector<KernelPlan> all_attentions(const KernelPlan& of, const Work& w, size_t most) {
+  const int64_t own = derived_in(of) ? derived_in(of)->slots_bytes : 0;
+  std::vector<AttendPlan> plans = attend_candidates(w.body, w.operands, w.results, w.target).plans;
+  std::erase_if(plans, [&](const AttendPlan& p) { return p.slot_bytes > own; });
+  return with_bodies<AttendPlan>(of, plans, most);
+}
+
+Attempt like_attention(const schedule::KernelProgram& model, const Work& w) {
+  if (!model.reduced()) return refusal("nothing is added up in a loop");
+  return attempt(plan_attend_as(attend_choice(model), w.body, w.operands, w.results, w.target));
+}
+
+std::string attend_text(const KernelPlan& k) {
+  const AttendChoice c = attend_choice(*program_in(k));
+  if (c.wide) return fmt::format("attend: whole rows, chunk {} x {} stages, cluster {}, {} meet", c.chunk, c.stages, c.cluster, c.meets);
+  const std::string meets = c.meets > 1 ? fmt::format(", {} clusters meet", c.meets) : "";
+  return fmt::format("attend: {} queries x {} keys{}, chunk {} x {} stages, cluster {}, {} per SM", c.query_groups, c.key_groups,
+                     c.warp_rings ? " warps" : " groups", c.chunk, c.stages, c.cluster, c.blocks_per_sm) +
+         meets;
+}
+
+/// Its blocks have one matrix of a batch and tiles of their own, whatever the body says; whole tiles of queries are computed.
+Tiling attend_use(const KernelPlan& k, int thrift) {
+  const schedule::KernelProgram& p = *program_in(k);
+  const AttendChoice c = attend_choice(p);
+  const int64_t tile = int64_t{c.warp_rings || c.wide ? 16 : 64} * c.query_groups;
+  Tiling out;
+  out.grid_tile = thrift == 0 ? tile : 0;
+  out.loop_tile = c.chunk;
+  out.by_matrices = true;
+  for (const schedule::Split& s : p.splits)   // queries; of a batch a block has one element, and warps divide features
+    if (!s.reduced && s.tile > 1 && p.parts(s, schedule::AxisKind::kWarp) == 1) out.tiled_extent = p.indices[schedule::at(s.index)].extent;
+  out.tiled_extent = std::max<int64_t>(out.tiled_extent, 1);
+  out.padding = static_cast<double>(round_up(out.tiled_extent, tile)) / static_cast<double>(out.tiled_extent);
+  const int64_t parts = int64_t{c.cluster} * c.meets, each_block = ceil_div(p.chunks(*p.reduced()), parts);
+  const int64_t ring = c.warp_rings ? int64_t{c.key_groups} * std::max<int64_t>(c.stages, turns(thrift, c.stages, 2))
+                       : c.producer ? std::max<int64_t>(turns(thrift, c.stages, 2), c.stages + c.key_groups)
+                                    : each_block;
+  const int64_t each = c.wide ? turns(thrift, c.stages, 1) : ring;
+  out.iterations = parts * std::min<int64_t>(each, each_block);
   return out;
+}
+
+std::vector<int> attend_weights(const schedule::KernelProgram& p) { return schedule::streamed_params(p); }
+
+}  // namespace
+
+KernelBody told(std::shared_ptr<const AttendPlan> p) {
+  return program_body(StrategyId::kAttend, p, {{p->body, p->operands, p->results}}, {}, schedule::attend_program);
 }
 
 AttendChoice attend_choice(const schedule::KernelProgram& p) {
@@ -57,39 +103,6 @@ AttendChoice attend_choice(const schedule::KernelProgram& p) {
   return c;
 }
 
-Attempt like_attention(const schedule::KernelProgram& model, const Work& w) {
-  if (!model.reduced()) return refusal("nothing is added up in a loop");
-  return attempt(plan_attend_as(attend_choice(model), w.body, w.operands, w.results, w.target));
-}
-
-std::string attend_text(const KernelPlan& k) {
-  const AttendPlan& p = body_of<AttendPlan>(k);
-  if (p.wide) return fmt::format("attend: whole rows, chunk {} x {} stages, cluster {}, {} meet", p.chunk, p.stages, p.cluster, p.meets);
-  const std::string meets = p.meets > 1 ? fmt::format(", {} clusters meet", p.meets) : "";
-  return fmt::format("attend: {} queries x {} keys{}, chunk {} x {} stages, cluster {}, {} per SM", p.query_groups, p.key_groups,
-                     p.warp_rings ? " warps" : " groups", p.chunk, p.stages, p.cluster, p.blocks_per_sm) +
-         meets;
-}
-
-/// Its blocks have one matrix of a batch and tiles of their own, whatever the body says; whole tiles of queries are computed.
-Tiling attend_use(const KernelPlan& k, int thrift) {
-  const AttendPlan& p = body_of<AttendPlan>(k);
-  Tiling out;
-  out.grid_tile = thrift == 0 ? int64_t{p.group_rows()} * p.query_groups : 0;
-  out.loop_tile = p.chunk;
-  out.by_matrices = true;
-  out.tiled_extent = p.shape.queries;
-  out.padding = static_cast<double>(p.tiles() * p.group_rows() * p.query_groups) / static_cast<double>(p.shape.queries);
-  const int64_t ring = p.warp_rings ? int64_t{p.key_groups} * std::max<int64_t>(p.stages, turns(thrift, p.stages, 2))
-                       : p.producer ? std::max<int64_t>(turns(thrift, p.stages, 2), p.stages + p.key_groups)
-                                    : p.chunks_per_block;
-  const int64_t each = p.wide ? turns(thrift, p.stages, 1) : ring;
-  out.iterations = int64_t{p.cluster} * p.meets * std::min<int64_t>(each, p.chunks_per_block);
-  return out;
-}
-
-}  // namespace
-
 Strategy attend_strategy() {
   return {.reads_positions = true,
           .reads_parts = true,
@@ -97,11 +110,11 @@ Strategy attend_strategy() {
           .divisions = all_attentions,
           .like = like_attention,
           .matched = schedule::with_factors_on_operands,
+          .weights = attend_weights,
           .text = attend_text,
-          .print = [](const KernelPlan& k) { return fmt::format("attend {}\n", k.name) + print(body_of<AttendPlan>(k)); },
+          .print = print_program,
           .use = attend_use,
-          .program = schedule::attend_program,
-          .timeline = attend_timeline};
+          .timeline = program_timeline};
 }
 
 }  // namespace mirage

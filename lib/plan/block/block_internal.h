@@ -1,7 +1,7 @@
 // What the files of the block planner share.
 #pragma once
-#include "mirage/plan/block_plan.h"
-#include "mirage/schedule/program.h"
+#include "plan/block/block_plan.h"
+#include "mirage/plan/strategy.h"
 #include "plan/block/float_contract.h"
 #include "plan/block/layout.h"
 
@@ -22,6 +22,8 @@ std::shared_ptr<BlockPlan> plan_block_as(const Graph& body, const std::vector<Ac
                                          const ContractRule& rule);
 /// The choice that a plan was made with.
 BlockChoice choice_of(const BlockPlan& plan);
+/// The plan of that work with the numbers and layouts of a program of this kind, over other extents; null with the reason.
+std::shared_ptr<const BlockPlan> block_like(const schedule::KernelProgram& model, const Work& work, std::string& reason);
 
 /// A contraction on the float32 units, as its operands' tiles lie.
 FloatWork float_work(const BlockPlan& plan, const Step& step);
@@ -31,11 +33,14 @@ int float_team(const BlockPlan& plan, const Step& step);
 /// The cost model (plan/block/cost.cc): predicted microseconds of one launch and why. Fills plan.blocks_per_sm.
 Cost estimate(BlockPlan& plan, const Target& target);
 
+/// Its kernel.
+KernelBody told(std::shared_ptr<const BlockPlan>);
+
 }  // namespace mirage
 
 namespace mirage::schedule {
 
-/// The program of a kernel of this kind; throws Undescribed.
-KernelProgram block_program(const KernelPlan&);
+/// Throws Undescribed.
+KernelProgram block_program(const BlockPlan&);
 
 }  // namespace mirage::schedule

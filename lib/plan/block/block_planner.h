@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "mirage/plan/block_plan.h"
+#include "plan/block/block_plan.h"
 #include "plan/block/block_internal.h"
 #include "plan/block/chain.h"
 #include "plan/block/layout.h"

@@ -7,7 +7,7 @@
 
 #include "mirage/ir/walk.h"
 #include "mirage/ir/whole.h"
-#include "mirage/plan/block_plan.h"
+#include "plan/block/block_plan.h"
 #include "mirage/schedule/words.h"
 #include "mirage/support/round.h"
 #include "plan/block/block_internal.h"
@@ -21,8 +21,8 @@ constexpr int kDeepText = 24;
 
 class BlockDescriber {
  public:
-  BlockDescriber(const BlockPlan& plan, const std::string& name)
-      : b_(plan), w_(writer_of(name, plan.body, plan.operands, plan.results)), section_(plan.tiles.size(), -1) {}
+  explicit BlockDescriber(const BlockPlan& plan)
+      : b_(plan), w_(writer_of(plan.body, plan.operands, plan.results)), section_(plan.tiles.size(), -1) {}
 
   KernelProgram run() {
     if (b_.loop_warps > 1) warps_ = b_.loop_warps;
@@ -460,8 +460,8 @@ class BlockDescriber {
 
 }  // namespace
 
-KernelProgram block_program(const KernelPlan& k) {
-  return BlockDescriber(*std::get<std::shared_ptr<const BlockPlan>>(k.body), k.name).run();
+KernelProgram block_program(const BlockPlan& p) {
+  return BlockDescriber(p).run();
 }
 
 }  // namespace mirage::schedule

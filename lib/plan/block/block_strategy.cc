@@ -3,7 +3,8 @@
 
 #include <fmt/format.h>
 
-#include "mirage/plan/block_plan.h"
+#include "plan/block/block_plan.h"
+#include "mirage/plan/describe.h"
 #include "mirage/schedule/words.h"
 #include "mirage/support/round.h"
 #include "plan/block/block_internal.h"
@@ -15,14 +16,14 @@ namespace {
 
 Attempt match_block(const Work& w) { return attempt(plan_block(w.body, w.operands, w.results, w.target, w.rule)); }
 
-std::vector<KernelPlan> block_divisions(const KernelPlan& of, const Work& w) {
-  std::vector<KernelPlan> out;
+std::vector<KernelPlan> block_divisions(const KernelPlan& of, const Work& w, size_t most) {
+  std::vector<BlockPlan> plans;
   std::string reason;
   for (bool chain : {true, false})
     for (const BlockChoice& choice : block_choices(w.body, w.target, chain))
-      if (const auto p = plan_block_as(w.body, w.operands, w.results, w.target, choice, reason, w.rule))
-        out.push_back(with_body<BlockPlan>(of, *p));
-  return out;
+      if (const auto p = plan_block_as(w.body, w.operands, w.results, w.target, choice, reason, w.rule)) plans.push_back(*p);
+  std::stable_sort(plans.begin(), plans.end(), [](const BlockPlan& a, const BlockPlan& b) { return a.cost.us < b.cost.us; });
+  return with_bodies<BlockPlan>(of, plans, most);
 }
 
 /// How the lines of each section lie.
@@ -57,9 +58,7 @@ std::vector<int> sections_of(const schedule::KernelProgram& p) {
 
 /// Tile by tile the kind of layout that the model's has, where this one can have it; empty: they lie so already.
 std::vector<LayoutOption> like_layouts(const schedule::KernelProgram& model, const std::shared_ptr<const BlockPlan>& plan) {
-  KernelPlan k;
-  k.body = plan;
-  const schedule::KernelProgram own = schedule::block_program(k);
+  const schedule::KernelProgram own = schedule::block_program(*plan);
   const std::vector<int> from = sections_of(model), to = sections_of(own);
   const std::vector<LayoutKind> wanted = layout_kinds(model);
   std::vector<LayoutKind> kinds = layout_kinds(own);   // in the order of the tiles that need memory
@@ -95,46 +94,46 @@ BlockChoice block_choice(const schedule::KernelProgram& p) {
 }
 
 Attempt like_block(const schedule::KernelProgram& model, const Work& w) {
-  if (model.roles.size() != 1) return refusal("warps that do different things");
   std::string reason;
-  BlockChoice choice = block_choice(model);
-  const int64_t loop = w.body.launch().loop, each = (loop + choice.cluster - 1) / choice.cluster;
-  if (choice.cluster > loop) return refusal("fewer iterations than blocks of a cluster");
-  choice.stages = loop > 1 ? static_cast<int>(std::min<int64_t>(choice.stages, std::min<int64_t>(each + 1, 64))) : 1;
-  std::shared_ptr<BlockPlan> plan = plan_block_as(w.body, w.operands, w.results, w.target, choice, reason, w.rule);
-  if (!plan) return refusal(reason);
-  if (const std::vector<LayoutOption> layouts = like_layouts(model, plan); !layouts.empty())
-    if (auto laid_out = plan_block_as(w.body, w.operands, w.results, w.target, choice, layouts, w.rule)) plan = std::move(laid_out);
-  plan->cost = estimate(*plan, w.target);
-  return attempt_of<BlockPlan>(std::move(*plan));
+  const std::shared_ptr<const BlockPlan> plan = block_like(model, w, reason);
+  return plan ? attempt_of(plan) : refusal(reason);
 }
 
 std::string block_text(const KernelPlan& k) {
-  const BlockPlan& p = body_of<BlockPlan>(k);
-  const bool chain = std::any_of(p.steps.begin(), p.steps.end(), [](const Step& s) { return s.kind == Step::Kind::kChain; });
-  const Launch& l = p.body.launch();
+  const auto& plan = *std::get<std::shared_ptr<const ProgramPlan>>(k.body);
+  const BlockChoice c = block_choice(plan.how->program());
+  const Launch& l = plan.calls[0].body.launch();
   return fmt::format("block: grid {}x{}x{} loop {}, {} threads x {} stages, cluster {}{}{}{}", l.grid[0], l.grid[1], l.grid[2], l.loop,
-                     p.threads, p.stages, p.cluster, p.loop_warps > 1 ? ", warps divide the loop" : "", chain ? ", chain" : "",
-                     p.layout_note.empty() ? "" : ", layouts solved");
+                     c.threads, c.stages, c.cluster, c.divide_warps ? ", warps divide the loop" : "", c.chain ? ", chain" : "",
+                     plan.note.empty() ? "" : ", layouts solved");
 }
 
 Tiling block_use(const KernelPlan& k, int thrift) {
-  const BlockPlan& p = body_of<BlockPlan>(k);
+  const BlockChoice c = block_choice(*program_in(k));
   Tiling out;
-  out.iterations = int64_t{p.cluster} * p.loop_warps * std::max<int64_t>(p.stages, turns(thrift, p.stages, 3));
-  return out;
-}
-
-std::vector<SharedPlace> block_shared(const KernelPlan& k) {
-  const BlockPlan& p = body_of<BlockPlan>(k);
-  std::vector<SharedPlace> out;
-  for (const SmemTile& t : p.tiles)
-    out.push_back({t.offset, t.bytes, fmt::format("%{} = {}", t.value, form_name(p.body.def(t.value).op)),
-                   t.swizzle ? 0 : t.ld * dtype_bytes(t.dtype), t.extent[t.col ? 1 : 2] * dtype_bytes(t.dtype)});
+  out.iterations = int64_t{c.cluster} * (c.divide_warps ? c.threads / 32 : 1) * std::max<int64_t>(c.stages, turns(thrift, c.stages, 3));
   return out;
 }
 
 }  // namespace
+
+std::shared_ptr<const BlockPlan> block_like(const schedule::KernelProgram& model, const Work& w, std::string& reason) {
+  if (model.roles.size() != 1) { reason = "warps that do different things"; return nullptr; }
+  BlockChoice choice = block_choice(model);
+  const int64_t loop = w.body.launch().loop, each = (loop + choice.cluster - 1) / choice.cluster;
+  if (choice.cluster > loop) { reason = "fewer iterations than blocks of a cluster"; return nullptr; }
+  choice.stages = loop > 1 ? static_cast<int>(std::min<int64_t>(choice.stages, std::min<int64_t>(each + 1, 64))) : 1;
+  std::shared_ptr<BlockPlan> plan = plan_block_as(w.body, w.operands, w.results, w.target, choice, reason, w.rule);
+  if (!plan) return nullptr;
+  if (const std::vector<LayoutOption> layouts = like_layouts(model, plan); !layouts.empty())
+    if (auto laid_out = plan_block_as(w.body, w.operands, w.results, w.target, choice, layouts, w.rule)) plan = std::move(laid_out);
+  plan->cost = estimate(*plan, w.target);
+  return plan;
+}
+
+KernelBody told(std::shared_ptr<const BlockPlan> p) {
+  return program_body(StrategyId::kBlock, p, {{p->body, p->operands, p->results}}, p->rule, schedule::block_program, p->layout_note);
+}
 
 Strategy block_strategy() {
   return {.is_general = true,
@@ -142,11 +141,10 @@ Strategy block_strategy() {
           .divisions = block_divisions,
           .like = like_block,
           .text = block_text,
-          .print = [](const KernelPlan& k) { return fmt::format("block {}\n", k.name) + print(body_of<BlockPlan>(k)); },
+          .print = print_program,
           .use = block_use,
-          .shared = block_shared,
-          .program = schedule::block_program,
-          .timeline = block_timeline};
+          .shared = program_places,
+          .timeline = program_timeline};
 }
 
 }  // namespace mirage

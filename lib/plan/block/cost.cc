@@ -92,7 +92,7 @@ Traffic traffic_of(const BlockPlan& p, double blocks, double loop) {
 
 /// What one block does: operations, bytes of shared memory, elements touched by elementwise work and reductions, and of these outside the
 /// loop; microseconds of a softmax in registers. Clocks of a multiprocessor for contractions on the float32 units.
-struct Work {
+struct Issue {
   double flops = 0, float_flops = 0, float_clocks = 0, shared = 0, elements = 0, serial_elements = 0, chain = 0;
   double issued = 0;                   ///< instructions of elements that tiles are filled with, or that are reduced
   double stored = 0, operations = 0;   ///< elements that are stored; operations of each, beyond the usual ones, at most
@@ -142,8 +142,8 @@ double operations_behind(const BlockPlan& p, ValueId v) {
   };
   return of(v);
 }
-Work work_of(const BlockPlan& p, double loop) {
-  Work w;
+Issue work_of(const BlockPlan& p, double loop) {
+  Issue w;
   for (const Step& s : p.steps) {
     const double times = s.phase == Phase::kLoop ? loop : 1;
     if (s.kind == Step::Kind::kContract) {
@@ -246,7 +246,7 @@ struct Rest { double us = 0, alone = 1; };
 /// Without a loop, blocks that share a multiprocessor ask for all they need at once: while one computes, the others' tiles arrive. Where
 /// each byte is read once and little is computed, that is (H200, 2026-11-29: a recurrent state 6.55 us, 6.88 predicted; three programs
 /// whose blocks read the same or compute more were slower by 6 to 20 % for it).
-Rest rest_of(const Traffic& t, const Work& w, const Phases& x) {
+Rest rest_of(const Traffic& t, const Issue& w, const Phases& x) {
   const bool hides = x.once && x.beside >= 2 && x.body == x.dram && t.l2 <= 1.1 * t.dram && w.flops == 0 && x.computes <= 0.5 * x.body;
   if (hides) return {0.12 * (x.transfers - x.body) + 0.5 * x.computes / x.beside, x.beside};
   return {(x.loops ? 0.12 : 0.5) * (x.transfers + x.computes - x.body), 1};
@@ -265,7 +265,7 @@ Cost estimate(BlockPlan& p, const Target& target) {
   const double waves = std::ceil(blocks / (static_cast<double>(p.blocks_per_sm) * target.num_sms));
   const double active_sms = std::min<double>(blocks, target.num_sms);
   const Traffic t = traffic_of(p, blocks, loop);
-  const Work w = work_of(p, loop);
+  const Issue w = work_of(p, loop);
   const double t_steps = steps_us(p, loop);
   const auto barriers = static_cast<int>(std::count_if(p.steps.begin(), p.steps.end(), [](const Step& s) { return s.barrier_before; }));
   // One SM works on its resident blocks together.

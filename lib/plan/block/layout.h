@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <vector>
-#include "mirage/plan/block_plan.h"
+#include "plan/block/block_plan.h"
 
 namespace mirage {
 

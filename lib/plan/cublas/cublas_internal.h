@@ -11,6 +11,8 @@ namespace mirage {
 /// The call for a body that is nothing but a product; nullopt with a reason otherwise. Its cost is not known yet.
 std::optional<CublasPlan> cublas_plan(const Work& work, std::string& reason);
 
+inline KernelBody told(std::shared_ptr<const CublasPlan> plan) { return plan; }
+
 /// The cost model (plan/cublas/cublas_cost.cc).
 Cost estimate(const CublasPlan& plan, const Target& target);
 

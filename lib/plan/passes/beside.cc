@@ -11,6 +11,7 @@
 #include "mirage/plan/passes.h"
 #include "plan/planner.h"
 #include "plan/region/region_threads.h"
+#include "plan/strategy_internal.h"
 #include "plan/stream/stream_internal.h"
 
 namespace mirage {
@@ -113,6 +114,14 @@ std::vector<StreamShape> Planner::shapes_beside(const std::vector<int>& items) c
 }
 
 namespace {
+/// "", or why there is none.
+std::string taken(Attempt a, KernelPlan& k, Cost& cost) {
+  if (!a.body) return a.reason;
+  k.body = *std::move(a.body);
+  cost = std::move(a.cost);
+  return "";
+}
+
 StreamPlan joined_plan(std::vector<StreamShape> shapes) {
   StreamPlan p = stream_plan(std::move(shapes[0]));
   p.beside.assign(std::make_move_iterator(shapes.begin() + 1), std::make_move_iterator(shapes.end()));
@@ -132,16 +141,11 @@ std::string Planner::plan_beside(const std::vector<int>& items, KernelPlan& k, C
   }
   if (model_) {
     std::string reason;
-    if (!divide_stream(matched, stream_choice(schedule::program_of(*model_kernel(items))), target_, reason)) return reason;
-    cost = matched.cost = estimate(matched, target_);
-    k.body = std::make_shared<const StreamPlan>(std::move(matched));
-    return "";
+    if (!divide_stream(matched, stream_choice(*program_in(*model_kernel(items))), target_, reason)) return reason;
+    matched.cost = estimate(matched, target_);
+    return taken(attempt_of(matched), k, cost);
   }
-  StreamPlanned best = best_stream_division(matched, target_);
-  if (!best.plan) return best.reason;
-  cost = best.cost;
-  k.body = std::move(best.plan);
-  return "";
+  return taken(attempt(best_stream_division(matched, target_)), k, cost);
 }
 
 const KernelPlan* Planner::model_kernel(const std::vector<int>& items) const {
@@ -178,7 +182,7 @@ void Planner::join_calls() {
     };
     if (model_) {
       for (const KernelPlan& k : model_->kernels)
-        if (k.nodes.size() > 1 && k.nodes[0] == items_[i].call && std::holds_alternative<std::shared_ptr<const StreamPlan>>(k.body))
+        if (k.nodes.size() > 1 && k.nodes[0] == items_[i].call && strategy_id(k) == StrategyId::kStream)
           for (size_t j = i + 1; j < items_.size(); j++)
             if (items_[j].alive && items_[j].call >= 0 && std::count(k.nodes.begin(), k.nodes.end(), items_[j].call)) join(j);
       if (group.size() == 1) leader_[i] = -1, group.clear();

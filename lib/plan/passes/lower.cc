@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "mirage/plan/block.h"
-#include "mirage/plan/tile.h"
+#include "mirage/plan/strategy.h"
 #include "mirage/support/round.h"
 
 namespace mirage {
@@ -48,6 +48,12 @@ Graph matmul_body(const Type& a, const Type& b, int64_t tm, int64_t tn, int64_t 
 
 }  // namespace
 
+/// What a strategy would take for it; nullopt: it has no plan.
+static std::optional<double> us_of(StrategyId id, const Work& work) {
+  const Attempt a = strategies()[static_cast<size_t>(id)].match(work);
+  return a.body ? std::optional(a.cost.us) : std::nullopt;
+}
+
 Graph lower_matmul(const Type& a, const Type& b, const Target& target, const ContractRule& rule, std::span<const Dims> strides) {
   Access x = row_major(a), y = row_major(b);
   if (!strides.empty()) x.strides = strides[0], y.strides = strides[1];
@@ -62,16 +68,16 @@ Graph lower_matmul(const Type& a, const Type& b, const Target& target, const Con
         Graph body = matmul_body(a, b, std::min(tm, m), std::min(tn, n), std::min(tk, k));
         const Type types[] = {a, b};
         Type result = infer(MatMul{}, types, Level::kKernel).types[0];
-        BlockPlanned p = plan_block(body, {x, y}, {row_major(result)}, target, rule);
-        if (p.plan && (!best || p.cost.us < best_us)) { best = std::move(body); best_us = p.cost.us; }
+        const std::optional<double> us = us_of(StrategyId::kBlock, {body, {x, y}, {row_major(result)}, target, rule});
+        if (us && (!best || *us < best_us)) { best = std::move(body); best_us = *us; }
       }
   // Tiles take graphs with a loop, which generic kernels had rather not for so short a reduction (32768 x 32 x 32768: 1734 us predicted,
   // and 621).
   if (best && best->launch().loop == 1 && m > kLeastLoopRows && k > kLeastLoop) {
     Graph looped = matmul_body(a, b, std::min<int64_t>(64, m), std::min<int64_t>(64, n), round_up(k / 2, kLeastLoop));
     const Type types[] = {a, b};
-    const TilePlanned p = plan_tile(looped, {x, y}, {row_major(infer(MatMul{}, types, Level::kKernel).types[0])}, target, rule);
-    if (p.plan && p.cost.us < best_us) best = std::move(looped);
+    const std::vector<Access> results{row_major(infer(MatMul{}, types, Level::kKernel).types[0])};
+    if (us_of(StrategyId::kTile, {looped, {x, y}, results, target, rule}).value_or(best_us) < best_us) best = std::move(looped);
   }
   MIRAGE_ASSERT(best) << "no block graph for matmul of " << to_string(a) << " and " << to_string(b);
   return *best;

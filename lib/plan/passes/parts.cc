@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "mirage/plan/attend.h"
+#include "mirage/plan/bound.h"
 #include "plan/planner.h"
 #include "plan/storage.h"
 
@@ -20,10 +20,10 @@ bool Planner::model_has_parts(ValueId v) const {
   for (int r : readers_[static_cast<size_t>(v)]) {
     const NodeId call = items_[static_cast<size_t>(r)].call;
     for (const KernelPlan& k : model_->kernels) {
-      const auto* attend = std::get_if<std::shared_ptr<const AttendPlan>>(&k.body);
-      if (!attend || call < 0 || k.nodes != std::vector<NodeId>{call}) continue;
+      const std::span<const KernelCall> calls = bound_calls(k);
+      if (calls.empty() || call < 0 || k.nodes != std::vector<NodeId>{call}) continue;
       const std::vector<ValueId>& operands = g_.node(call).operands;
-      for (size_t o = 0; o < operands.size(); o++) if (shows(operands[o], v) && (*attend)->operands[o].second.buffer >= 0) return true;
+      for (size_t o = 0; o < operands.size(); o++) if (shows(operands[o], v) && calls[0].operands[o].second.buffer >= 0) return true;
     }
   }
   return false;

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 
+#include "mirage/plan/bound.h"
 #include "plan/planner.h"
 
 namespace mirage {
@@ -43,9 +44,9 @@ std::optional<View> runs_view(const Dims& dims, int buffer, int64_t offset, cons
 
 /// Whether a stream of the plan reads rows in runs for that call.
 bool reads_runs(const KernelPlan& k, NodeId call) {
-  const auto* s = std::get_if<std::shared_ptr<const StreamPlan>>(&k.body);
-  return s && std::count(k.nodes.begin(), k.nodes.end(), call) &&
-         std::any_of((*s)->operands.begin(), (*s)->operands.end(), [](const Access& a) { return a.run > 0; });
+  const std::span<const KernelCall> calls = bound_calls(k);
+  return !calls.empty() && std::count(k.nodes.begin(), k.nodes.end(), call) &&
+         std::any_of(calls[0].operands.begin(), calls[0].operands.end(), [](const Access& a) { return a.run > 0; });
 }
 
 }  // namespace

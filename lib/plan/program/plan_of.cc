@@ -63,7 +63,7 @@ class Search {
     for (const Param& x : p_.results) results_.push_back(access_of(x, buffer++));
     for (const ContractRule& rule : rules())
       for (const Strategy& strategy : strategies())
-        if (strategy.program && strategy.like)
+        if (strategy.like)
           if (std::optional<KernelPlan> k = attempt(strategy, *erased.graph, rule)) return {std::move(k), "", "", "", rule};
     return explain();
   }

@@ -1,12 +1,8 @@
 // Plans as text for people: what --print-after=plan shows.
 #include <fmt/format.h>
 
-#include "mirage/plan/attend.h"
-#include "mirage/plan/block_plan.h"
 #include "mirage/plan/region.h"
 #include "mirage/plan/strategy.h"
-#include "mirage/plan/stream.h"
-#include "mirage/plan/tile.h"
 #include "plan/region/region.h"
 
 namespace mirage {

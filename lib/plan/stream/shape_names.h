@@ -1,6 +1,6 @@
 // What descriptions of plans on StreamShape share (stream and tile).
 #pragma once
-#include "mirage/plan/stream.h"
+#include "plan/stream/stream_plan.h"
 #include "mirage/schedule/writer.h"
 
 namespace mirage::schedule {

@@ -1,6 +1,6 @@
 // Plans block graphs whose weights stream (plan/stream.h): the matched structure (stream_match.cc) with the cheapest of a few dozen
 // divisions by the cost model (stream_cost.cc).
-#include "mirage/plan/stream.h"
+#include "plan/stream/stream_plan.h"
 
 #include <algorithm>
 #include <numeric>
@@ -50,13 +50,6 @@ int registers(const StreamPlan& p) {
 }
 
 }  // namespace
-
-std::string print_product(const StreamShape& p, const StreamProduct& q) {
-  std::string out = fmt::format("  product %{} = sum {}", q.value, q.contraction);
-  if (q.scale != 1) out += fmt::format(" x {}", q.scale);
-  for (NodeId n : q.gains) out += fmt::format(" x operand {}", p.body.form<Input>(n)->param);
-  return out + fmt::format(" x operand {}\n", p.body.form<Input>(q.input)->param);
-}
 
 int64_t stream_row_unit(const StreamShape& p, NodeId n) {
   const auto& axes = p.axes[static_cast<size_t>(p.body.node(n).first_value)];
@@ -330,32 +323,23 @@ bool divide_stream(StreamPlan& p, const StreamChoice& choice, const Target& targ
   return true;
 }
 
-namespace {
-
-std::optional<StreamPlan> matched_stream(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results,
-                                         const Target& target, const ContractRule& rule, std::string& reason) {
-  if (!target.has_tma || !target.has_cluster || target.sm != 90) {
-    reason = "no tensor copies with clusters on " + target.name;
+std::optional<StreamPlan> matched_stream(const Work& w, std::string& reason) {
+  if (!w.target.has_tma || !w.target.has_cluster || w.target.sm != 90) {
+    reason = "no tensor copies with clusters on " + w.target.name;
     return std::nullopt;
   }
-  std::optional<StreamShape> shape = match_stream(body, operands, results, rule, kMaxStreamRows, reason);
+  std::optional<StreamShape> shape = match_stream(w.body, w.operands, w.results, w.rule, kMaxStreamRows, reason);
   return shape ? std::optional(stream_plan(*std::move(shape))) : std::nullopt;
 }
-
-}  // namespace
 
 StreamCandidates stream_candidates(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results,
                                    const Target& target, const ContractRule& rule) {
   StreamCandidates all;
-  const std::optional<StreamPlan> matched = matched_stream(body, operands, results, target, rule, all.reason);
+  const std::optional<StreamPlan> matched = matched_stream({body, operands, results, target, rule}, all.reason);
   return matched ? stream_divisions(*matched, target) : all;
 }
 
 namespace {
-
-/// A division that fits, and its time. Plans are made of those that are wanted: a copy of a graph for each of some hundred divisions took
-/// half of a compilation's time.
-struct Division { StreamChoice choice; double us = 0; };
 
 /// Whether blocks of so many columns have a multiprocessor each, and a fourth of them work (8 x 2048 x 512 in 32 blocks 3.1, in 64 of
 /// clusters of eight 2.9), or there are no more columns, and copies bring no less than 64 bytes of a line (16 x 4096 x 1024 in blocks of 16
@@ -368,9 +352,10 @@ bool narrow_fits(const StreamPlan& p, int columns, int cluster, const Target& ta
   return cluster <= 2 && 2 * tiles <= target.num_sms && 4 * tiles * cluster >= target.num_sms;
 }
 
-/// All that fit, the cheapest first; empty with the reason.
-std::vector<Division> divisions_of(const StreamPlan& matched, const Target& target, std::string& why) {
-  std::vector<Division> all;
+}  // namespace
+
+std::vector<StreamDivision> stream_division_list(const StreamPlan& matched, const Target& target, std::string& why) {
+  std::vector<StreamDivision> all;
   StreamPlan p = matched;
   // Half as many columns where registers do not hold the sums of 64: many rows, several sums.
   const auto fits = [&](int columns) {
@@ -410,11 +395,11 @@ std::vector<Division> divisions_of(const StreamPlan& matched, const Target& targ
         if (const int64_t warps = (p.depth + chunk - 1) / chunk; warps <= 16)
           consider({static_cast<int>(warps), 1, chunk, 1, blocks, false, true, columns});
   why.clear();
-  std::stable_sort(all.begin(), all.end(), [](const Division& a, const Division& b) { return a.us < b.us; });
+  std::stable_sort(all.begin(), all.end(), [](const StreamDivision& a, const StreamDivision& b) { return a.us < b.us; });
   return all;
 }
 
-StreamPlan divided(const StreamPlan& matched, const StreamChoice& choice, const Target& target) {
+StreamPlan divided_stream(const StreamPlan& matched, const StreamChoice& choice, const Target& target) {
   StreamPlan p = matched;
   std::string reason;
   MIRAGE_ASSERT(divide_stream(p, choice, target, reason)) << reason;
@@ -422,19 +407,18 @@ StreamPlan divided(const StreamPlan& matched, const StreamChoice& choice, const 
   return p;
 }
 
-}  // namespace
-
 StreamCandidates stream_divisions(const StreamPlan& matched, const Target& target) {
   StreamCandidates all;
-  for (const Division& d : divisions_of(matched, target, all.reason)) all.plans.push_back(divided(matched, d.choice, target));
+  for (const StreamDivision& d : stream_division_list(matched, target, all.reason))
+    all.plans.push_back(divided_stream(matched, d.choice, target));
   return all;
 }
 
 StreamPlanned best_stream_division(const StreamPlan& matched, const Target& target) {
   StreamPlanned best;
-  const std::vector<Division> all = divisions_of(matched, target, best.reason);
+  const std::vector<StreamDivision> all = stream_division_list(matched, target, best.reason);
   if (all.empty()) return best;
-  best.plan = std::make_shared<const StreamPlan>(divided(matched, all.front().choice, target));
+  best.plan = std::make_shared<const StreamPlan>(divided_stream(matched, all.front().choice, target));
   best.cost = best.plan->cost;
   return best;
 }
@@ -442,7 +426,7 @@ StreamPlanned best_stream_division(const StreamPlan& matched, const Target& targ
 StreamPlanned plan_stream(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target,
                           const ContractRule& rule) {
   StreamPlanned none;
-  const std::optional<StreamPlan> matched = matched_stream(body, operands, results, target, rule, none.reason);
+  const std::optional<StreamPlan> matched = matched_stream({body, operands, results, target, rule}, none.reason);
   return matched ? best_stream_division(*matched, target) : none;
 }
 
@@ -456,44 +440,6 @@ bool StreamPlan::even_first(size_t i) const {
     return true;
   };
   return !registers && fits(*this) && std::all_of(beside.begin(), beside.end(), fits);
-}
-
-std::string print(const StreamPlan& p) {
-  static constexpr const char* kAxis[] = {"-", "row", "column", "depth", "rank", "whole", "batch", "group", "second"};
-  std::string out = p.batch > 1 ? fmt::format("  batch of {};", p.batch) : "";
-  out += fmt::format(
-      "  {} rows, {} columns, reduction {}; {} warps, {} stages of {} bytes, chunk {}, cluster {}, {} bytes of shared memory, {} blocks "
-      "per SM{}\n",
-      p.rows, p.cols, p.depth, p.warps, p.stages, p.stage_bytes, p.chunk, p.cluster, p.smem_bytes, p.blocks_per_sm,
-      p.registers     ? fmt::format(", weights straight to registers, {} columns per block", p.columns)
-      : p.evict_first ? ", weights evicted first"
-                      : "");
-  for (const StreamShape& s : p.beside) out += fmt::format("  beside it, {} columns of another call\n", s.cols);
-  if (p.prepared) out += fmt::format("  operand in shared memory once rows are reduced, at {}\n", p.prepared_at);
-  if (p.second)
-    out += fmt::format("  the last {} elements of the reduction are those of operand {}\n", p.second,
-                       p.body.form<Input>(p.second_input)->param);
-  for (const StreamWeight& w : p.weights)
-    out += fmt::format("  weight  operand {}: {} of {}, {}lines along the {}, step {} at {}\n", p.body.form<Input>(w.input)->param,
-                       kAxis[static_cast<size_t>(w.free)], w.extent, w.uneven ? "uneven " : "",
-                       w.depth_major ? "reduction" : kAxis[static_cast<size_t>(w.free)], w.step, w.offset);
-  for (const StreamContraction& c : p.contractions)
-    out += fmt::format("  sum     %{} = sum of %{} x weight {}{}{}{}\n", c.sum, c.small, c.weight,
-                       c.made >= 0 ? fmt::format(" as %{}", c.made) : "",
-                       c.factored >= 0 ? fmt::format(", in groups of {} as %{}", p.group, c.factored) : "",
-                       c.type == ContractType::kTF32 ? ", TF32"
-                       : c.scaled                    ? ", scaled by row"
-                                                     : "");
-  for (const StreamStatistic& s : p.statistics) out += fmt::format("  reduce  %{} = {} of %{}\n", s.result, reduce_name(s.fn), s.of);
-  for (const StreamStatistic& s : p.early) out += fmt::format("  before  %{} = {} of %{}\n", s.result, reduce_name(s.fn), s.of);
-  for (const StreamProduct& q : p.products) out += print_product(p, q);
-  for (const StreamSum& s : p.sums) {
-    out += fmt::format("  added   %{} =", s.value);
-    for (auto [i, f] : s.contractions) out += fmt::format(" {:+} sum {}", f, i);
-    for (auto [i, f] : s.products) out += fmt::format(" {:+} product {}", f, i);
-    out += "\n";
-  }
-  return out;
 }
 
 }  // namespace mirage

@@ -1,6 +1,6 @@
 // The body of a stream as its kernel adds it up: one accumulator over groups and what is in them, one over both parts of a reduction.
 #pragma once
-#include "mirage/plan/stream.h"
+#include "plan/stream/stream_plan.h"
 #include "mirage/schedule/writer.h"
 
 namespace mirage::schedule {

@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "mirage/ir/walk.h"
-#include "mirage/plan/stream.h"
+#include "plan/stream/stream_plan.h"
 #include "mirage/support/round.h"
 #include "plan/program/params.h"
 #include "plan/stream/shape_names.h"
@@ -319,9 +319,8 @@ struct StreamDescriber {
 
 }  // namespace
 
-KernelProgram stream_program(const KernelPlan& k) {
-  const StreamPlan& p = *std::get<std::shared_ptr<const StreamPlan>>(k.body);
-  Writer w = writer_of(k.name, p.body, p.operands, p.results);
+KernelProgram stream_program(const StreamPlan& p) {
+  Writer w = writer_of(p.body, p.operands, p.results);
   name_shape(w, p);
   StreamPlan joined = with_joined_sums(w, p);
   return StreamDescriber{std::move(w), std::move(joined)}.run();

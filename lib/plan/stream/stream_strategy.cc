@@ -3,7 +3,9 @@
 
 #include <fmt/format.h>
 
+#include "mirage/plan/describe.h"
 #include "mirage/schedule/words.h"
+#include "plan/program/params.h"
 #include "plan/strategy_internal.h"
 #include "plan/stream/stream_internal.h"
 
@@ -13,50 +15,63 @@ namespace {
 
 Attempt match_streams(const Work& w) { return attempt(plan_stream(w.body, w.operands, w.results, w.target, w.rule)); }
 
-std::vector<KernelPlan> all_streams(const KernelPlan& of, const Work& w) {
+std::string text_of(const StreamChoice& c) {
+  if (c.registers)
+    return fmt::format("stream: {} warps x {} straight to registers, {} columns, {} per SM", c.warps, c.chunk, c.columns, c.blocks_per_sm);
+  return fmt::format("stream: {} warps x {} stages x {}, cluster {}, {} per SM{}", c.warps, c.stages, c.chunk, c.cluster, c.blocks_per_sm,
+                     c.evict_first ? "" : ", weights kept");
+}
+
+std::vector<KernelPlan> divided_streams(const KernelPlan& of, const StreamPlan& matched, const Target& target, size_t most) {
   std::vector<KernelPlan> out;
-  for (StreamPlan& p : stream_candidates(w.body, w.operands, w.results, w.target, w.rule).plans) out.push_back(with_body(of, std::move(p)));
+  std::string reason;
+  std::set<std::string> texts;
+  for (const StreamDivision& d : stream_division_list(matched, target, reason))
+    if (out.size() < most && texts.insert(text_of(d.choice)).second)
+      out.push_back(with_body(of, divided_stream(matched, d.choice, target)));
+  if (!out.empty() && !unsaid(out.front().body).empty()) out.clear();   // which is so whatever the choice
   return out;
+}
+
+std::vector<KernelPlan> all_streams(const KernelPlan& of, const Work& w, size_t most) {
+  std::string reason;
+  const std::optional<StreamPlan> matched = matched_stream(w, reason);
+  return matched ? divided_streams(of, *matched, w.target, most) : std::vector<KernelPlan>();
 }
 
 /// Calls beside each other are one kernel here only.
-std::vector<KernelPlan> streams_beside(const KernelPlan& of, const Target& target) {
-  std::vector<KernelPlan> out;
-  if (body_of<StreamPlan>(of).beside.empty()) return out;
-  for (StreamPlan& p : stream_divisions(body_of<StreamPlan>(of), target).plans) out.push_back(with_body(of, std::move(p)));
-  return out;
+std::vector<KernelPlan> streams_beside(const KernelPlan& of, const Target& target, size_t most) {
+  const auto& plan = *std::get<std::shared_ptr<const ProgramPlan>>(of.body);
+  std::string reason;
+  if (plan.calls.size() == 1) return {};
+  const std::optional<StreamPlan> matched = matched_calls(plan.calls, plan.rule, reason);
+  return matched ? divided_streams(of, *matched, target, most) : std::vector<KernelPlan>();
 }
 
 Attempt like_stream(const schedule::KernelProgram& model, const Work& w) {
-  if (!model.reduced()) return refusal("nothing is added up in a loop");
   std::string reason;
-  std::optional<StreamShape> shape = match_stream(w.body, w.operands, w.results, w.rule, kMaxStreamRows, reason);
-  if (!shape) return refusal(reason);
-  StreamPlan plan = stream_plan(std::move(*shape));
-  if (!divide_stream(plan, stream_choice(model), w.target, reason)) return refusal(reason);
-  plan.cost = estimate(plan, w.target);
-  return attempt_of(std::move(plan));
+  const KernelCall call{w.body, w.operands, w.results};
+  const std::optional<StreamPlan> plan = stream_like(model, std::span(&call, 1), w.rule, w.target, reason);
+  return plan ? attempt_of(*plan) : refusal(reason);
 }
 
-std::string stream_text(const KernelPlan& k) {
-  const StreamPlan& p = body_of<StreamPlan>(k);
-  if (p.registers)
-    return fmt::format("stream: {} warps x {} straight to registers, {} columns, {} per SM", p.warps, p.chunk, p.columns, p.blocks_per_sm);
-  return fmt::format("stream: {} warps x {} stages x {}, cluster {}, {} per SM{}", p.warps, p.stages, p.chunk, p.cluster, p.blocks_per_sm,
-                     p.evict_first ? "" : ", weights kept");
-}
+std::string stream_text(const KernelPlan& k) { return text_of(stream_choice(*program_in(k))); }
 
 Tiling stream_use(const KernelPlan& k, int thrift) {
-  const StreamPlan& p = body_of<StreamPlan>(k);
-  Tiling out{p.columns, p.chunk, int64_t{p.cluster} * p.warps * turns(thrift, p.stages, 2)};
-  if (p.group) {  // the loop is over groups
-    out.loop_tile = groups_of_chunk(p);
-    out.iterations = std::max<int64_t>(2, out.iterations * p.chunk / (p.group * out.loop_tile));
+  const schedule::KernelProgram& p = *program_in(k);
+  const StreamChoice c = stream_choice(p);
+  Tiling out{c.columns, c.chunk, int64_t{c.cluster} * c.warps * turns(thrift, c.stages, 2)};
+  if (const schedule::Split& s = *p.reduced(); s.outer >= 0) {  // the loop is over groups
+    const int64_t group = p.indices[schedule::at(s.index)].extent;
+    out.loop_tile = std::max<int64_t>(1, c.chunk / group);
+    out.iterations = std::max<int64_t>(2, out.iterations * c.chunk / (group * out.loop_tile));
   }
   out.side_by_side = true;
-  out.by_matrices = p.batch > 1;
+  out.by_matrices = std::any_of(p.splits.begin(), p.splits.end(), [](const schedule::Split& s) { return !s.reduced && s.tile == 1; });
   return out;
 }
+
+std::vector<int> stream_weights(const schedule::KernelProgram& p) { return schedule::streamed_params(p); }
 
 }  // namespace
 
@@ -80,16 +95,43 @@ StreamChoice stream_choice(const schedule::KernelProgram& p) {
   return c;
 }
 
+std::optional<StreamPlan> matched_calls(std::span<const KernelCall> calls, const ContractRule& rule, std::string& reason) {
+  std::optional<StreamPlan> out;
+  for (const KernelCall& c : calls) {
+    std::optional<StreamShape> shape = match_stream(c.body, c.operands, c.results, rule, kMaxStreamRows, reason);
+    if (!shape) return std::nullopt;
+    if (out) out->beside.push_back(*std::move(shape));
+    else out = stream_plan(*std::move(shape));
+  }
+  return out;
+}
+
+std::optional<StreamPlan> stream_like(const schedule::KernelProgram& model, std::span<const KernelCall> calls, const ContractRule& rule,
+                                      const Target& target, std::string& reason) {
+  if (!model.reduced()) reason = "nothing is added up in a loop";
+  std::optional<StreamPlan> plan = model.reduced() ? matched_calls(calls, rule, reason) : std::nullopt;
+  if (!plan || !divide_stream(*plan, stream_choice(model), target, reason)) return std::nullopt;
+  plan->cost = estimate(*plan, target);
+  return plan;
+}
+
+KernelBody told(std::shared_ptr<const StreamPlan> p) {
+  std::vector<KernelCall> calls{{p->body, p->operands, p->results}};
+  for (const StreamShape& s : p->beside) calls.push_back({s.body, s.operands, s.results});
+  return program_body(StrategyId::kStream, p, std::move(calls), p->rule, schedule::stream_program);
+}
+
 Strategy stream_strategy() {
   return {.match = match_streams,
           .divisions = all_streams,
           .own_divisions = streams_beside,
           .like = like_stream,
+          .weights = stream_weights,
+          .keep = schedule::keep_streamed,
           .text = stream_text,
-          .print = [](const KernelPlan& k) { return fmt::format("stream {}\n", k.name) + print(body_of<StreamPlan>(k)); },
+          .print = print_program,
           .use = stream_use,
-          .program = schedule::stream_program,
-          .timeline = stream_timeline};
+          .timeline = program_timeline};
 }
 
 }  // namespace mirage

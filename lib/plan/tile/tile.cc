@@ -1,6 +1,6 @@
 // Plans block graphs with weights and more than a few rows on warpgroups (plan/tile.h): the structure that stream_match.cc finds, with the
 // cheapest of some hundred divisions by the cost model (tile_cost.cc).
-#include "mirage/plan/tile.h"
+#include "plan/tile/tile_plan.h"
 
 #include <algorithm>
 
@@ -532,34 +532,6 @@ int64_t staged_at(const TilePlan& p, NodeId node) {
 ByColumns staged_by_columns(const TilePlan& p, NodeId output) {
   if (staged_at(p, output) < 0 || whole_lines(p, output) || !lies_along_rows(p, output)) return ByColumns::kNo;
   return whole_columns(p, output) ? ByColumns::kWhole : ByColumns::kUneven;
-}
-
-std::string print(const TilePlan& p) {
-  std::string out = p.batch > 1 ? fmt::format("  batch of {};", p.batch) : "";
-  out += fmt::format(
-      "  {} rows, {} columns, reduction {}; blocks of {} x {}, {} x {} warpgroups, {} stages of {} bytes, chunk {}, cluster {}, {} bytes "
-      "of shared memory, {} blocks per SM{}{}\n",
-      p.rows, p.cols, p.depth, p.block_rows(), p.block_columns(), p.row_groups, p.column_groups, p.stages, p.stage_bytes, p.chunk,
-      p.cluster, p.smem_bytes, p.blocks_per_sm, p.evict_first ? ", weights evicted first" : "",
-      p.large ? fmt::format(", large, {} blocks share rows, {} row blocks beside each other{}", p.sharing, p.panel,
-                            p.overlaid ? ", sums received over the ring" : "")
-              : "");
-  if (p.held_tiles)
-    out += fmt::format("  {} blocks stay; results of {} rows of a warpgroup leave at once{}, at {}\n", p.resident, 8 * p.held_tiles,
-                       p.passing ? ", L2 first" : "", p.held_at);
-  for (const StreamWeight& w : p.weights)
-    out += fmt::format("  weight  operand {}: {} of {}, lines along the {}, at {}\n", p.body.form<Input>(w.input)->param,
-                       w.free == StreamAxis::kCol ? "column" : "rank", w.extent, w.depth_major ? "reduction" : "columns", w.offset);
-  for (const TileRows& r : p.small) {
-    if (r.input >= 0) out += fmt::format("  rows    %{} copied, at {}\n", r.value, r.offset);
-    else out += fmt::format("  rows    %{} computed as {}, at {}\n", r.value, contract_type_name(r.type), p.computed_at + r.offset);
-  }
-  for (size_t c = 0; c < p.contractions.size(); c++)
-    out +=
-        fmt::format("  sum     %{} = sum of %{} x weight {}\n", p.contractions[c].sum, p.contractions[c].small, p.contractions[c].weight);
-  for (const StreamStatistic& s : p.statistics) out += fmt::format("  reduce  %{} = {} of %{}\n", s.result, reduce_name(s.fn), s.of);
-  for (const StreamProduct& q : p.products) out += print_product(p, q);
-  return out;
 }
 
 }  // namespace mirage

@@ -2,8 +2,8 @@
 #pragma once
 #include <optional>
 
-#include "mirage/plan/tile.h"
-#include "mirage/schedule/program.h"
+#include "plan/tile/tile_plan.h"
+#include "mirage/plan/strategy.h"
 
 namespace mirage {
 
@@ -24,6 +24,8 @@ struct TileChoice {
   int turned = 0;
   int held_tiles = 0;
 };
+/// The plan of that work with the numbers of a program of this kind, over other extents.
+std::optional<TilePlan> tile_like(const schedule::KernelProgram& model, const Work& work, std::string& reason);
 /// Gives a matched plan its division and places in shared memory; false with a reason if it does not fit.
 bool divide_tile(TilePlan& plan, const TileChoice& choice, const Target& target, std::string& reason);
 
@@ -36,11 +38,14 @@ Cost estimate_turned(const TilePlan& plan, const Target& target, bool explain);
 /// The cost model (plan/tile/tile_cost.cc): predicted microseconds of one launch, and, where asked to explain, why.
 Cost estimate(const TilePlan& plan, const Target& target, bool explain = true);
 
+/// Its kernel.
+KernelBody told(std::shared_ptr<const TilePlan>);
+
 }  // namespace mirage
 
 namespace mirage::schedule {
 
-/// The program of a kernel of this kind; throws Undescribed.
-KernelProgram tile_program(const KernelPlan&);
+/// Throws Undescribed.
+KernelProgram tile_program(const TilePlan&);
 
 }  // namespace mirage::schedule

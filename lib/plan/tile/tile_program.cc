@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "mirage/plan/tile.h"
+#include "plan/tile/tile_plan.h"
 #include "mirage/support/round.h"
 #include "plan/program/params.h"
 #include "plan/stream/shape_names.h"
@@ -313,9 +313,8 @@ struct TileDescriber {
 
 }  // namespace
 
-KernelProgram tile_program(const KernelPlan& k) {
-  const TilePlan& p = *std::get<std::shared_ptr<const TilePlan>>(k.body);
-  return TileDescriber{p, writer_of(k.name, p.body, p.operands, p.results)}.run();
+KernelProgram tile_program(const TilePlan& p) {
+  return TileDescriber{p, writer_of(p.body, p.operands, p.results)}.run();
 }
 
 }  // namespace mirage::schedule

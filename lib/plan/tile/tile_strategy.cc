@@ -4,7 +4,9 @@
 
 #include <fmt/format.h>
 
+#include "mirage/plan/describe.h"
 #include "mirage/schedule/words.h"
+#include "plan/program/params.h"
 #include "plan/strategy_internal.h"
 #include "plan/stream/stream_internal.h"
 #include "plan/tile/tile_internal.h"
@@ -15,10 +17,8 @@ namespace {
 
 Attempt match_tile(const Work& w) { return attempt(plan_tile(w.body, w.operands, w.results, w.target, w.rule)); }
 
-std::vector<KernelPlan> all_tiles(const KernelPlan& of, const Work& w) {
-  std::vector<KernelPlan> out;
-  for (TilePlan& p : tile_candidates(w.body, w.operands, w.results, w.target, w.rule).plans) out.push_back(with_body(of, std::move(p)));
-  return out;
+std::vector<KernelPlan> all_tiles(const KernelPlan& of, const Work& w, size_t most) {
+  return with_bodies<TilePlan>(of, tile_candidates(w.body, w.operands, w.results, w.target, w.rule).plans, most);
 }
 
 int number(int64_t n) { return static_cast<int>(std::min<int64_t>(n, 1 << 20)); }
@@ -80,57 +80,72 @@ std::set<int> weights_of(const StreamShape& s) {
 }
 
 Attempt like_tile(const schedule::KernelProgram& model, const Work& w) {
-  const Sides sides = sides_of(model);
-  if (!model.reduced() || !sides.rows) return refusal("no columns and rows of a product");
   std::string reason;
-  std::optional<TilePlan> plan;
-  const std::set<int> weights = weights_of(model, sides.columns->index);
-  for (const StreamShape& shape : stream_shapes(w.body, w.operands, w.results, w.rule, kAnyRows, reason))
-    if (!plan || weights_of(shape) == weights) plan = tile_plan(shape, w.target, reason);
-  if (!plan) return refusal(reason);
-  TileChoice choice = tile_choice(model, sides);
-  const int64_t chunks = (plan->depth + choice.chunk - 1) / choice.chunk, each = (chunks + choice.cluster - 1) / choice.cluster;
-  if (!choice.held_tiles) choice.stages = static_cast<int>(std::min<int64_t>(choice.stages, each));
-  if (!divide_tile(*plan, choice, w.target, reason)) return refusal(reason);
-  plan->passing = choice.held_tiles && std::any_of(model.stages.begin(), model.stages.end(), [](const schedule::Stage& s) {
-                    return s.kind == schedule::Stage::Kind::kStore && s.evict_first;
-                  });
-  plan->cost = estimate(*plan, w.target);
-  return attempt_of(*std::move(plan));
+  const std::optional<TilePlan> plan = tile_like(model, w, reason);
+  return plan ? attempt_of(*plan) : refusal(reason);
 }
 
 std::string tile_text(const KernelPlan& k) {
-  const TilePlan& p = body_of<TilePlan>(k);
-  if (p.turned)
-    return fmt::format("tile: {} x {} warpgroups of 64 rows x {} columns, rows first, all of {} at once", p.row_groups, p.column_groups,
-                       p.turned, p.depth);
-  return fmt::format("tile: {} x {} warpgroups of {} rows, chunk {} x {} stages, cluster {}, {} per SM{}", p.row_groups, p.column_groups,
-                     p.group_rows, p.chunk, p.stages, p.cluster, p.blocks_per_sm,
-                     p.large ? fmt::format(", large, {} share rows{}", p.sharing,
-                                           p.held_tiles ? fmt::format(", blocks stay, {} rows leave at once", 8 * p.held_tiles) : "")
+  const schedule::KernelProgram& p = *program_in(k);
+  const TileChoice c = tile_choice(p, sides_of(p));
+  if (c.turned)
+    return fmt::format("tile: {} x {} warpgroups of 64 rows x {} columns, rows first, all of {} at once", c.row_groups, c.column_groups,
+                       c.turned, p.indices[schedule::at(p.reduced()->index)].extent);
+  return fmt::format("tile: {} x {} warpgroups of {} rows, chunk {} x {} stages, cluster {}, {} per SM{}", c.row_groups, c.column_groups,
+                     c.group_rows, c.chunk, c.stages, c.cluster, c.blocks_per_sm,
+                     c.large ? fmt::format(", large, {} share rows{}", c.sharing,
+                                           c.held_tiles ? fmt::format(", blocks stay, {} rows leave at once", 8 * c.held_tiles) : "")
                              : "");
 }
 
 Tiling tile_use(const KernelPlan& k, int thrift) {
-  const TilePlan& p = body_of<TilePlan>(k);
-  const int64_t rows = p.row_blocks > 1 ? p.block_rows() : 0;
-  Tiling out{std::max<int64_t>(p.block_columns(), rows), p.chunk, int64_t{p.cluster} * turns(thrift, p.stages, 2)};
-  out.by_matrices = p.batch > 1;
+  const schedule::KernelProgram& p = *program_in(k);
+  const Sides sides = sides_of(p);
+  const TileChoice c = tile_choice(p, sides);
+  const int64_t rows = p.parts(*sides.rows, schedule::AxisKind::kGrid) > 1 ? int64_t{c.row_groups} * c.group_rows : 0;
+  Tiling out{std::max(c.column_groups * sides.columns->tile, rows), c.chunk, int64_t{c.cluster} * turns(thrift, c.stages, 2)};
+  out.by_matrices = std::any_of(p.splits.begin(), p.splits.end(), [](const schedule::Split& s) { return !s.reduced && s.tile == 1; });
   return out;
 }
 
+std::vector<int> tile_weights(const schedule::KernelProgram& p) { return schedule::streamed_params(p, sides_of(p).rows->index); }
+
 }  // namespace
+
+std::optional<TilePlan> tile_like(const schedule::KernelProgram& model, const Work& w, std::string& reason) {
+  const Sides sides = sides_of(model);
+  if (!model.reduced() || !sides.rows) { reason = "no columns and rows of a product"; return std::nullopt; }
+  std::optional<TilePlan> plan;
+  const std::set<int> weights = weights_of(model, sides.columns->index);
+  for (const StreamShape& shape : stream_shapes(w.body, w.operands, w.results, w.rule, kAnyRows, reason))
+    if (!plan || weights_of(shape) == weights) plan = tile_plan(shape, w.target, reason);
+  if (!plan) return std::nullopt;
+  TileChoice choice = tile_choice(model, sides);
+  const int64_t chunks = (plan->depth + choice.chunk - 1) / choice.chunk, each = (chunks + choice.cluster - 1) / choice.cluster;
+  if (!choice.held_tiles) choice.stages = static_cast<int>(std::min<int64_t>(choice.stages, each));
+  if (!divide_tile(*plan, choice, w.target, reason)) return std::nullopt;
+  plan->passing = choice.held_tiles && std::any_of(model.stages.begin(), model.stages.end(), [](const schedule::Stage& s) {
+                    return s.kind == schedule::Stage::Kind::kStore && s.evict_first;
+                  });
+  plan->cost = estimate(*plan, w.target);
+  return plan;
+}
+
+KernelBody told(std::shared_ptr<const TilePlan> p) {
+  return program_body(StrategyId::kTile, p, {{p->body, p->operands, p->results}}, p->rule, schedule::tile_program);
+}
 
 Strategy tile_strategy() {
   return {.repeats_rows = true,
           .match = match_tile,
           .divisions = all_tiles,
           .like = like_tile,
+          .weights = tile_weights,
+          .keep = schedule::keep_streamed,
           .text = tile_text,
-          .print = [](const KernelPlan& k) { return fmt::format("tile {}\n", k.name) + print(body_of<TilePlan>(k)); },
+          .print = print_program,
           .use = tile_use,
-          .program = schedule::tile_program,
-          .timeline = tile_timeline};
+          .timeline = program_timeline};
 }
 
 }  // namespace mirage

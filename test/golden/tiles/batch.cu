@@ -1,7 +1,11 @@
-  batch of 3;  64 rows, 256 columns, reduction 512; blocks of 64 x 64, 1 x 1 warpgroups, 3 stages of 16384 bytes, chunk 64, cluster 1, 49208 bytes of shared memory, 1 blocks per SM, weights evicted first
-  weight  operand 1: column of 256, lines along the columns, at 0
-  rows    %0 copied, at 8192
-  sum     %3 = sum of %0 x weight 0
+tile k
+  tile: 1 x 1 warpgroups of 64 rows, chunk 64 x 3 stages, cluster 1, 1 per SM
+  12 blocks of 192 threads, 49208 bytes of shared memory: ring at 0, barriers at 49152
+  barriers ring.full: 3, 2 arrivals, 16384 bytes
+  barriers ring.empty: 3, 4 arrivals, 0 bytes
+  role weights: 1 warps, 0 registers of a thread
+  role rows: 1 warps, 0 registers of a thread
+  role work: 4 warps, 32 registers of a thread
 // grid 4 x 3 x 1, 192 threads, 49208 bytes of shared memory
 // map of 1: offset 0, f16 [256,512,3] strides [512,262144] box [64,64,1], swizzle 128
 // map of 0: offset 0, f16 [512,64,3] strides [1024,65536] box [64,64,1], swizzle 128

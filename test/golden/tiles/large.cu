@@ -1,7 +1,11 @@
-  384 rows, 1024 columns, reduction 1024; blocks of 192 x 128, 1 x 2 warpgroups, 4 stages of 40960 bytes, chunk 64, cluster 1, 163912 bytes of shared memory, 1 blocks per SM, large, 1 blocks share rows, 2 row blocks beside each other
-  weight  operand 1: column of 1024, lines along the columns, at 0
-  rows    %0 copied, at 16384
-  sum     %3 = sum of %0 x weight 0
+tile k
+  tile: 1 x 2 warpgroups of 192 rows, chunk 64 x 4 stages, cluster 1, 1 per SM, large, 1 share rows
+  16 blocks of 320 threads, 163912 bytes of shared memory: ring at 0, barriers at 163840
+  barriers ring.full: 4, 2 arrivals, 40960 bytes
+  barriers ring.empty: 4, 8 arrivals, 0 bytes
+  role weights: 1 warps, 0 registers of a thread
+  role rows: 1 warps, 0 registers of a thread
+  role work: 8 warps, 96 registers of a thread
 // grid 16 x 1 x 1, 320 threads, 163912 bytes of shared memory
 // map of 1: offset 0, f16 [1024,1024] strides [2048] box [64,64], swizzle 128
 // map of 0: offset 0, f16 [1024,384] strides [2048] box [64,192], swizzle 128

@@ -1,7 +1,12 @@
-  200 rows, 3072 columns, reduction 2048; blocks of 208 x 128, 1 x 2 warpgroups, 4 stages of 43008 bytes, chunk 64, cluster 4, 172104 bytes of shared memory, 1 blocks per SM, weights evicted first, large, 1 blocks share rows, 1 row blocks beside each other, sums received over the ring
-  weight  operand 1: column of 3072, lines along the columns, at 0
-  rows    %0 copied, at 16384
-  sum     %3 = sum of %0 x weight 0
+tile k
+  tile: 1 x 2 warpgroups of 208 rows, chunk 64 x 4 stages, cluster 4, 1 per SM, large, 1 share rows
+  96 blocks of 320 threads, 172104 bytes of shared memory: ring at 0, barriers at 172032
+  barriers ring.full: 4, 2 arrivals, 43008 bytes
+  barriers ring.empty: 4, 8 arrivals, 0 bytes
+  barriers met: 1, 1 arrivals, 86016 bytes
+  role weights: 1 warps, 0 registers of a thread
+  role rows: 1 warps, 0 registers of a thread
+  role work: 8 warps, 104 registers of a thread
 // grid 96 x 1 x 1, 320 threads, 172104 bytes of shared memory
 // map of 1: offset 0, f16 [3072,2048] strides [6144] box [64,64], swizzle 128
 // map of 0: offset 0, f16 [2048,200] strides [4096] box [64,208], swizzle 128

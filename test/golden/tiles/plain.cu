@@ -1,10 +1,11 @@
-  64 rows, 1024 columns, reduction 512; blocks of 64 x 64, 2 x 1 warpgroups, 4 stages of 24576 bytes, chunk 64, cluster 2, 115272 bytes of shared memory, 1 blocks per SM, weights evicted first
-  weight  operand 1: column of 1024, lines along the columns, at 0
-  weight  operand 2: column of 1024, lines along the columns, at 8192
-  rows    %0 copied, at 16384
-  sum     %3 = sum of %0 x weight 0
-  sum     %6 = sum of %0 x weight 1
-  reduce  %11 = sum of %9
+tile k
+  tile: 2 x 1 warpgroups of 32 rows, chunk 64 x 4 stages, cluster 2, 1 per SM
+  32 blocks of 320 threads, 115272 bytes of shared memory: ring at 0, received at 98304, statistics at 114688, others at 114944, barriers at 115200
+  barriers ring.full: 4, 2 arrivals, 24576 bytes
+  barriers met: 1, 1 arrivals, 16640 bytes
+  role weights: 1 warps, 0 registers of a thread
+  role rows: 1 warps, 0 registers of a thread
+  role work: 8 warps, 33 registers of a thread
 // grid 32 x 1 x 1, 320 threads, 115272 bytes of shared memory
 // map of 1: offset 0, f16 [1024,512] strides [2048] box [64,64], swizzle 128
 // map of 2: offset 0, f16 [1024,512] strides [2048] box [64,64], swizzle 128

@@ -1,7 +1,11 @@
-  512 rows, 1024 columns, reduction 512; blocks of 208 x 128, 1 x 2 warpgroups, 4 stages of 43008 bytes, chunk 64, cluster 1, 172104 bytes of shared memory, 1 blocks per SM, large, 2 blocks share rows, 3 row blocks beside each other
-  weight  operand 1: column of 1024, lines along the columns, at 0
-  rows    %0 copied, at 16384
-  sum     %3 = sum of %0 x weight 0
+tile k
+  tile: 1 x 2 warpgroups of 208 rows, chunk 64 x 4 stages, cluster 1, 1 per SM, large, 2 share rows
+  24 blocks of 320 threads, 172104 bytes of shared memory: ring at 0, barriers at 172032
+  barriers ring.full: 4, 2 arrivals, 43008 bytes
+  barriers ring.empty: 4, 16 arrivals, 0 bytes
+  role weights: 1 warps, 0 registers of a thread
+  role rows: 1 warps, 0 registers of a thread
+  role work: 8 warps, 104 registers of a thread
 // grid 24 x 1 x 1, 320 threads, 172104 bytes of shared memory
 // map of 1: offset 0, f16 [1024,512] strides [2048] box [64,64], swizzle 128
 // map of 0: offset 0, f16 [512,512] strides [1024] box [64,104], swizzle 128

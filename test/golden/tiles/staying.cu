@@ -1,8 +1,11 @@
-  512 rows, 1024 columns, reduction 512; blocks of 128 x 128, 1 x 2 warpgroups, 4 stages of 32768 bytes, chunk 64, cluster 1, 163912 bytes of shared memory, 1 blocks per SM, large, 1 blocks share rows, 4 row blocks beside each other
-  16 blocks stay; results of 64 rows of a warpgroup leave at once, at 131072
-  weight  operand 1: column of 1024, lines along the columns, at 0
-  rows    %0 copied, at 16384
-  sum     %3 = sum of %0 x weight 0
+tile k
+  tile: 1 x 2 warpgroups of 128 rows, chunk 64 x 4 stages, cluster 1, 1 per SM, large, 1 share rows, blocks stay, 64 rows leave at once
+  16 blocks of 320 threads, 163912 bytes of shared memory: ring at 0, held0 at 131072, barriers at 163840
+  barriers ring.full: 4, 2 arrivals, 32768 bytes
+  barriers ring.empty: 4, 8 arrivals, 0 bytes
+  role weights: 1 warps, 0 registers of a thread
+  role rows: 1 warps, 0 registers of a thread
+  role work: 8 warps, 64 registers of a thread
 // grid 16 x 1 x 1, 320 threads, 163912 bytes of shared memory
 // map of 1: offset 0, f16 [1024,512] strides [2048] box [64,64], swizzle 128
 // map of 0: offset 0, f16 [512,512] strides [1024] box [64,128], swizzle 128

@@ -1,7 +1,11 @@
-  64 rows, 1024 columns, reduction 512; blocks of 64 x 64, 2 x 1 warpgroups, 3 stages of 8192 bytes, chunk 64, cluster 1, 57400 bytes of shared memory, 1 blocks per SM, weights evicted first
-  weight  operand 2: column of 1024, lines along the columns, at 0
-  rows    %2 computed as tf32, at 24576
-  sum     %5 = sum of %2 x weight 0
+tile k
+  tile: 2 x 1 warpgroups of 32 rows, chunk 64 x 3 stages, cluster 1, 1 per SM
+  16 blocks of 320 threads, 57400 bytes of shared memory: ring at 0, computed at 24576, barriers at 57344
+  barriers ring.full: 3, 1 arrivals, 8192 bytes
+  barriers ring.empty: 3, 8 arrivals, 0 bytes
+  role weights: 1 warps, 0 registers of a thread
+  role rows: 1 warps, 0 registers of a thread
+  role work: 8 warps, 34 registers of a thread
 // grid 16 x 1 x 1, 320 threads, 57400 bytes of shared memory
 // map of 2: offset 0, f16 [1024,512] strides [2048] box [64,64], swizzle 128
 // reads 0

@@ -1,10 +1,10 @@
-  128 rows, 1024 columns, reduction 256; blocks of 64 x 64, 1 x 1 warpgroups, 4 stages of 16384 bytes, chunk 64, cluster 1, 75824 bytes of shared memory, 1 blocks per SM
-  weight  operand 1: column of 1024, lines along the columns, at 0
-  weight  operand 2: rank of 16, lines along the columns, at 65536
-  rows    %0 copied, at 8192
-  sum     %3 = sum of %0 x weight 0
-  sum     %7 = sum of %0 x weight 1
-  product %8 = sum 1 x operand 3
+tile k
+  tile: 1 x 1 warpgroups of 64 rows x 64 columns, rows first, all of 256 at once
+  32 blocks of 128 threads, 75824 bytes of shared memory: ring at 0, plain at 65536, factors at 73728, barriers at 75776
+  barriers ring.full: 4, 1 arrivals, 16384 bytes
+  barriers plain.full: 1, 1 arrivals, 8192 bytes
+  barriers factors.full: 1, 1 arrivals, 2048 bytes
+  role work: 4 warps, 76 registers of a thread
 // grid 32 x 1 x 1, 128 threads, 75824 bytes of shared memory
 // map of 1: offset 0, f16 [1024,256] strides [2048] box [64,64], swizzle 128
 // map of 2: offset 0, f16 [64,64] strides [128] box [64,64], swizzle 128

@@ -4,12 +4,14 @@
 #include <fmt/format.h>
 
 #include "mirage/codegen/module.h"
-#include "mirage/plan/attend.h"
+#include "plan/attend/attend_plan.h"
 #include "mirage/plan/passes.h"
 #include "mirage/spec/spec.h"
 #include "mirage/spec/text.h"
+#include "unit/plan/plan_in.h"
 
 using namespace mirage;
+using namespace mirage::test;
 
 namespace {
 
@@ -52,13 +54,13 @@ Planned plan(const std::string& added, const std::string& keys = "transpose (0,2
   return out;
 }
 
-const AttendPlan* attention(const Plan& p) {
+std::shared_ptr<const AttendPlan> attention(const Plan& p) {
   for (const KernelPlan& k : p.kernels)
-    if (const auto* a = std::get_if<std::shared_ptr<const AttendPlan>>(&k.body)) return a->get();
+    if (const auto a = plan_in<AttendPlan>(k.body)) return *a;
   return nullptr;
 }
 int64_t first_keys(const Planned& p) {
-  const AttendPlan* a = attention(*p.plan);
+  const std::shared_ptr<const AttendPlan> a = attention(*p.plan);
   return a ? a->shape.first_keys : -1;
 }
 

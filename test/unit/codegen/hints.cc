@@ -3,12 +3,14 @@
 
 #include "mirage/codegen/module.h"
 #include "mirage/plan/hints.h"
-#include "mirage/plan/stream.h"
-#include "mirage/plan/tile.h"
+#include "plan/stream/stream_plan.h"
+#include "plan/tile/tile_plan.h"
 #include "mirage/spec/spec.h"
 #include "mirage/spec/text.h"
+#include "unit/plan/plan_in.h"
 
 using namespace mirage;
+using namespace mirage::test;
 
 namespace {
 
@@ -102,7 +104,7 @@ kernel norm {
   const Target target = *find_target("sm_90a");
   Planned planned = make_plan(spec->program, g, target);
   REQUIRE(planned.plan);
-  const auto* body = std::get_if<std::shared_ptr<const StreamPlan>>(&planned.plan->kernels[0].body);
+  const auto body = plan_in<StreamPlan>(planned.plan->kernels[0].body);
   REQUIRE(body);
   REQUIRE((*body)->hold_early);
   const std::string ordinary = emit_kernel(planned.plan->kernels[0], *planned.plan, target).source;
@@ -158,7 +160,7 @@ TEST_CASE("a product behind rows is started early, with its weights under way be
       "kernel early { %x = input 0 : f16[96,2048] %s = input 1 : f16[2048] %w = input 2 : f16[2048,1024] output 0 (matmul (mul %x %s) %w) "
       ": f16 }");
   REQUIRE(e.plan.kernels.size() == 2);
-  REQUIRE(std::holds_alternative<std::shared_ptr<const TilePlan>>(e.plan.kernels[1].body));
+  REQUIRE(holds<TilePlan>(e.plan.kernels[1].body));
   CHECK(!e.plan.kernels[0].early);
   CHECK(e.plan.kernels[1].early);
   CHECK(e.plan.predicted_us < e.plan.kernels[0].predicted_us + e.plan.kernels[1].predicted_us);

@@ -45,7 +45,7 @@ TEST_CASE("--run=emit on a schedule: its numbers are those of the kernel, which 
   const ModeResult three = run("emit", more);
   REQUIRE(three.exit == ExitCode::kOk);
   CHECK(three.text != r.text);
-  CHECK(run("plan", more).text.find("4 warps, 3 stages") != std::string::npos);
+  CHECK(run("plan", more).text.find("4 warps x 3 stages") != std::string::npos);
   CHECK(run("schedule", more).text == changed(more, "# the kernel of specs/rms_norm_linear.json, of fewer columns\n", ""));
   CHECK(run("search", kNorm).exit == ExitCode::kUsage);
   CHECK(run("plan", "kernel k {\n %0 = input 0 : f16[8]\n output 0 (mul %0 2) : f16\n}\n").exit == ExitCode::kOk);   // a graph as ever

@@ -126,7 +126,7 @@ bool ranks(const AttentionTable& t) {
   for (const MeasuredAttention& m : table) best = std::min(best, m.us);
   for (size_t i = 0; i < plans.size() && i < 1; i++)
     for (const MeasuredAttention& m : table) if (is_division(plans[i], m) && m.us <= 1.05 * best) return true;
-  for (size_t i = 0; i < plans.size() && i < 3; i++) UNSCOPED_INFO(print(plans[i]) << plans[i].cost.us);
+  for (size_t i = 0; i < plans.size() && i < 3; i++) UNSCOPED_INFO(plans[i].chunk << " keys of a chunk: " << plans[i].cost.us);
   return false;
 }
 

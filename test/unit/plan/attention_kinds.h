@@ -9,7 +9,7 @@
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
 
-#include "mirage/plan/attend.h"
+#include "plan/attend/attend_plan.h"
 #include "mirage/spec/text.h"
 
 namespace mirage::test {

@@ -1,6 +1,6 @@
 // Block plans: shared memory never holds two living tiles in one place, every hazard has its barrier, loads are aligned as they claim,
 // layouts are optimal.
-#include "mirage/plan/block_plan.h"
+#include "plan/block/block_plan.h"
 
 #include <catch2/catch.hpp>
 #include <map>

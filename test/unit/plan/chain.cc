@@ -3,7 +3,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "mirage/plan/block_plan.h"
+#include "plan/block/block_plan.h"
 #include "mirage/spec/text.h"
 
 using namespace mirage;

@@ -8,8 +8,9 @@
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
 
+#include "mirage/plan/bound.h"
 #include "mirage/plan/alternatives.h"
-#include "mirage/plan/block_plan.h"
+#include "plan/block/block_plan.h"
 #include "mirage/plan/cublas.h"
 #include "mirage/plan/region.h"
 #include "mirage/plan/strategy.h"
@@ -19,8 +20,11 @@
 #include "unit/plan/attention.h"
 #include "unit/plan/attention_kinds.h"
 #include "unit/plan/linear.h"
+#include "unit/plan/plan_in.h"
 
 namespace mirage::test {
+
+constexpr size_t kAll = 1 << 20;   // divisions
 
 /// Called with a name, a kernel and the plan that it is of.
 using EachKernel = std::function<void(const std::string&, const KernelPlan&, const Plan&)>;
@@ -64,7 +68,7 @@ inline void each_joined_kernel(const Target& target, size_t divisions, const Eac
     std::vector<StreamPlan> plans = stream_divisions(p, target).plans;
     REQUIRE(!plans.empty());
     for (size_t i = 0; i < std::min(divisions, plans.size()); i++) {
-      k.body = std::make_shared<const StreamPlan>(plans[i]);
+      k.body = body_with<StreamPlan>(plans[i]);
       f(fmt::format("beside {}: {}", of.cols, i), k, plan);
     }
   }
@@ -76,7 +80,7 @@ inline void each_joined_kernel(const Target& target, size_t divisions, const Eac
     const std::vector<AttendPlan> plans = attention_plans(of).plans;
     REQUIRE(!plans.empty());
     for (size_t i = 0; i < std::min(divisions, plans.size()); i++) {
-      k.body = std::make_shared<const AttendPlan>(plans[i]);
+      k.body = body_with<AttendPlan>(plans[i]);
       f(fmt::format("parts {} of {} keys, {} of {} features: {}", of.first_keys, of.keys, of.first_features, of.features, i), k, plan);
     }
   }
@@ -97,7 +101,7 @@ inline void each_joined_sum(const Target& target, size_t most, const EachKernel&
     KernelPlan k;
     k.name = "k";
     for (size_t i = 0; i < all.plans.size(); i += std::max<size_t>(1, all.plans.size() / most)) {
-      k.body = std::make_shared<const StreamPlan>(all.plans[i]);
+      k.body = body_with<StreamPlan>(all.plans[i]);
       f(fmt::format("{}: {}", name, i), k, plan);
     }
   };
@@ -186,7 +190,7 @@ inline void each_converted_stream(const Target& target, size_t most, const EachK
     INFO(all.reason);
     REQUIRE(!all.plans.empty());
     for (size_t i = 0; i < all.plans.size(); i += std::max<size_t>(1, all.plans.size() / most)) {
-      k.body = std::make_shared<const StreamPlan>(all.plans[i]);
+      k.body = body_with<StreamPlan>(all.plans[i]);
       f(fmt::format("{}: {}", c.name, i), k, plan);
     }
   }
@@ -214,7 +218,7 @@ inline void each_ragged_block(const Target& target, size_t most, const EachKerne
     INFO(one.reason);
     REQUIRE(one.body);
     k.body = *one.body;
-    const std::vector<KernelPlan> all = strategies()[0].divisions(k, work);
+    const std::vector<KernelPlan> all = strategies()[0].divisions(k, work, kAll);
     for (size_t i = 0; i < all.size(); i += std::max<size_t>(1, all.size() / most)) f(fmt::format("ragged {} {}", t, i), all[i], plan);
   }
 }
@@ -222,16 +226,11 @@ inline void each_ragged_block(const Target& target, size_t most, const EachKerne
 /// The same block graphs by the generic strategy: `most` of its divisions of each, spread over all of them.
 inline EachKernel as_blocks(const Target& target, size_t most, const EachKernel& f) {
   return [&target, most, f](const std::string& name, const KernelPlan& k, const Plan& plan) {
-    std::visit(
-        [&](const auto& body) {
-          if constexpr (requires { body->operands; body->body; }) {
-            const Work work{body->body, body->operands, body->results, target, {DType::kF16, false}};
-            const std::vector<KernelPlan> all = strategies()[0].divisions(k, work);
-            for (size_t i = 0; i < all.size(); i += std::max<size_t>(1, all.size() / most))
-              f(fmt::format("{} as block {}", name, i), all[i], plan);
-          }
-        },
-        k.body);
+    const std::span<const KernelCall> calls = bound_calls(k);
+    if (calls.empty()) return;
+    const Work work{calls[0].body, calls[0].operands, calls[0].results, target, {DType::kF16, false}};
+    const std::vector<KernelPlan> all = strategies()[0].divisions(k, work, kAll);
+    for (size_t i = 0; i < all.size(); i += std::max<size_t>(1, all.size() / most)) f(fmt::format("{} as block {}", name, i), all[i], plan);
   };
 }
 
@@ -246,7 +245,7 @@ inline void each_attention(const Target& target, size_t most, const EachKernel& 
     const AttendCandidates all = AttentionText(of).plans(target);
     if (all.plans.empty()) refused(of.name, all.reason);
     for (size_t i = 0; i < all.plans.size(); i += std::max<size_t>(1, all.plans.size() / most)) {
-      k.body = std::make_shared<const AttendPlan>(all.plans[i]);
+      k.body = body_with<AttendPlan>(all.plans[i]);
       f(fmt::format("{} of {} queries: {}", of.name, of.queries, i), k, plan);
     }
   }
@@ -258,7 +257,7 @@ inline void each_table_kernel(const Target& target, const EachKernel& f) {
   const auto give = [&]<class P>(const std::string& name, const P& body) {
     KernelPlan k;
     k.name = "k";
-    k.body = std::make_shared<const P>(body);
+    k.body = body_with<P>(body);
     f(name, k, plan);
   };
   std::string reason;

@@ -4,12 +4,13 @@
 #include <optional>
 #include <set>
 
-#include "mirage/plan/attend.h"
-#include "mirage/plan/block_plan.h"
+#include "mirage/plan/bound.h"
+#include "plan/attend/attend_plan.h"
+#include "plan/block/block_plan.h"
 #include "mirage/plan/cublas.h"
 #include "mirage/plan/region.h"
-#include "mirage/plan/stream.h"
-#include "mirage/plan/tile.h"
+#include "plan/stream/stream_plan.h"
+#include "plan/tile/tile_plan.h"
 #include "unit/plan/programs.h"
 
 using namespace mirage;
@@ -24,22 +25,18 @@ Plan plan_of(const Program& p) {
   return *planned.plan;
 }
 
-/// What a call reads and writes, by whatever strategy it is planned; nothing for a region.
-struct CallAccesses { const std::vector<Access>&operands, &results; };
-std::optional<CallAccesses> call(const KernelPlan& k) {
-  return std::visit([](const auto& p) -> std::optional<CallAccesses> {
-    if constexpr (requires { p->operands; }) return CallAccesses{p->operands, p->results};
-    else return std::nullopt;
-  }, k.body);
-}
+/// What a call reads and writes, by whatever strategy it is planned; null: a region.
+const KernelCall* call(const KernelPlan& k) { return bound_calls(k).empty() ? nullptr : bound_calls(k).data(); }
 
 /// Buffers that a kernel reads and writes.
 std::pair<std::set<int>, std::set<int>> touched(const KernelPlan& k) {
   std::set<int> reads, writes;
-  if (const auto b = call(k)) {
-    for (const Access& a : b->operands) reads.insert(a.buffer);
-    for (const Access& a : b->results) writes.insert(a.buffer);
-  } else {
+  const std::span<const KernelCall> calls = bound_calls(k);
+  for (const KernelCall& c : calls) {
+    for (const Access& a : c.operands) reads.insert(a.buffer);
+    for (const Access& a : c.results) writes.insert(a.buffer);
+  }
+  if (calls.empty()) {
     const auto add = [&](const RegionPlan& p) { for (const RegionAccess& a : p.accesses) (a.written ? writes : reads).insert(a.buffer); };
     const RegionPlan& p = *std::get<std::shared_ptr<const RegionPlan>>(k.body);
     add(p);
@@ -108,7 +105,7 @@ TEST_CASE("what a matmul reads is made first: maps, constants, index values, con
   const Plan plan = plan_of(p);
   check_laws(plan);
   int blocks = 0;
-  for (const KernelPlan& k : plan.kernels) blocks += call(k).has_value();
+  for (const KernelPlan& k : plan.kernels) blocks += call(k) != nullptr;
   CHECK(blocks == 2);
 }
 

@@ -1,6 +1,6 @@
 // Stream plans: what is recognised and what is refused, places in shared memory, and the cost model's order of variants that were measured
 // on an H200.
-#include "mirage/plan/stream.h"
+#include "plan/stream/stream_plan.h"
 
 #include <set>
 

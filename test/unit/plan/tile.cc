@@ -1,11 +1,13 @@
 // Tile plans: what is taken and what is refused, places in shared memory, and the cost model's order of variants that were measured on an
 // H200.
-#include "mirage/plan/tile.h"
+#include "mirage/plan/bound.h"
+#include "plan/tile/tile_plan.h"
 
 #include <catch2/catch.hpp>
 
 #include "mirage/plan/strategy.h"
 #include "unit/plan/linear.h"
+#include "unit/plan/plan_in.h"
 
 using namespace mirage;
 using namespace mirage::test;
@@ -122,11 +124,11 @@ TEST_CASE("a smaller shape is planned as the model plan was") {
   const Case big = linear(64, 4096, 4096, 2), small = linear(48, 896, 128, 2);
   KernelPlan model;
   const Target t = target();
-  model.body = plan(big).plan;
+  model.body = told(plan(big).plan);
   const Attempt like = plan_like(model, {small.body, small.operands, small.results, t, {kHalf, false}});
   REQUIRE(like.body);
-  const auto& a = *std::get<std::shared_ptr<const TilePlan>>(model.body);
-  const auto& b = *std::get<std::shared_ptr<const TilePlan>>(*like.body);
+  const auto a = **plan_in<TilePlan>(model.body);
+  const auto b = **plan_in<TilePlan>(*like.body);
   CHECK(a.group_rows == b.group_rows);
   CHECK(a.stages == b.stages);
   CHECK(a.cluster == b.cluster);

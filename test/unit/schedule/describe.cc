@@ -7,8 +7,9 @@
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
 
+#include "mirage/plan/bound.h"
 #include "mirage/codegen/module.h"
-#include "mirage/plan/block_plan.h"
+#include "plan/block/block_plan.h"
 #include "mirage/plan/cublas.h"
 #include "mirage/plan/region.h"
 #include "mirage/plan/strategy.h"
@@ -18,6 +19,7 @@
 #include "mirage/verify/sampled.h"
 #include "mirage/verify/verify.h"
 #include "unit/plan/many_kernels.h"
+#include "unit/plan/plan_in.h"
 
 using namespace mirage;
 using namespace mirage::test;
@@ -42,11 +44,16 @@ Graph calling(const Graph& body, const std::vector<schedule::Param>& params) {
 
 /// The planned body of a kernel; null: a strategy without one.
 const Graph* body_of(const KernelPlan& k) {
-  if (const auto* b = std::get_if<std::shared_ptr<const BlockPlan>>(&k.body)) return &(*b)->body;
-  if (const auto* s = std::get_if<std::shared_ptr<const StreamPlan>>(&k.body)) return &(*s)->body;
-  if (const auto* t = std::get_if<std::shared_ptr<const TilePlan>>(&k.body)) return &(*t)->body;
-  if (const auto* a = std::get_if<std::shared_ptr<const AttendPlan>>(&k.body)) return &(*a)->body;
-  return nullptr;
+  const std::span<const KernelCall> calls = bound_calls(k);
+  return calls.empty() ? nullptr : &calls[0].body;
+}
+
+/// Calls f with what its strategy decided.
+template <class F> void with_plan(const KernelPlan& k, F&& f) {
+  if (const auto p = plan_in<StreamPlan>(k.body)) f(**p);
+  if (const auto p = plan_in<TilePlan>(k.body)) f(**p);
+  if (const auto p = plan_in<AttendPlan>(k.body)) f(**p);
+  if (const auto p = plan_in<BlockPlan>(k.body)) f(**p);
 }
 
 using Offsets = std::map<std::string, int64_t>;
@@ -99,7 +106,6 @@ Offsets offsets_of(const BlockPlan& p) {
   for (size_t i = 0; i < p.tiles.size(); i++) if (p.tiles[i].bytes > 0) out[fmt::format("t{}", i)] = p.tiles[i].offset;
   return out;
 }
-template <class P> Offsets offsets_of(const P&) { return {}; }
 
 /// All numbers behind `word` in the emitted text, up to `end`.
 std::vector<int64_t> numbers_behind(const std::string& text, const std::string& word, const std::string& end) {
@@ -208,15 +214,11 @@ void check_barriers(const AttendPlan& p, const schedule::Derived& d, const sched
   const bool kept = k.roles.front().registers == p.shrink || (k.roles.front().warps == 0 && k.roles[1].registers == p.shrink);
   CHECK((p.grow == 0 || kept));
 }
-template <class P> void check_barriers(const P&, const schedule::Derived&, const schedule::KernelProgram&, const std::string&) {}
+void check_barriers(const BlockPlan&, const schedule::Derived&, const schedule::KernelProgram&, const std::string&) {}
 
 void check_derived(const KernelPlan& k, const schedule::KernelProgram& p, const schedule::Derived& d, const std::string& source) {
-  const Offsets today = std::visit(
-      [](const auto& body) -> Offsets {
-        if constexpr (requires { offsets_of(*body); }) return offsets_of(*body);
-        else return {};
-      },
-      k.body);
+  Offsets today;
+  with_plan(k, [&](const auto& plan) { today = offsets_of(plan); });
   const auto compare = [&](const std::string& name, int64_t at) {
     const auto it = today.find(name);
     INFO(name);
@@ -224,11 +226,9 @@ void check_derived(const KernelPlan& k, const schedule::KernelProgram& p, const 
   };
   for (size_t i = 0; i < p.sections.size(); i++) compare(p.sections[i].name, d.section_at[i]);
   for (size_t i = 0; i < p.places.size(); i++) compare(p.places[i].name, d.place_at[i]);
-  std::visit(
-      [&](const auto& body) {
-        if constexpr (requires { check_barriers(*body, d, p, source); }) check_barriers(*body, d, p, source);
-      },
-      k.body);
+  int checked = 0;
+  with_plan(k, [&](const auto& plan) { check_barriers(plan, d, p, source), checked++; });
+  CHECK(checked == 1);
   CHECK((source.find(fmt::format("__launch_bounds__({}, {})", d.threads, p.per_sm)) != std::string::npos));
   CHECK((source.find(fmt::format("__cluster_dims__({}, 1, 1)", d.cluster)) != std::string::npos) == (d.cluster > 1));
 }
@@ -291,13 +291,12 @@ void check(const std::string& name, const KernelPlan& k, const Plan& plan, Count
       counts.compared += seen.refusal.empty();
     }
   }
-  if (const auto* s = std::get_if<std::shared_ptr<const StreamPlan>>(&k.body))
-    for (size_t i = 0; i < (*s)->beside.size(); i++) {
-      const schedule::KernelProgram other = alone(*read, read->beside[i]);
-      const schedule::Erased own = schedule::erase(other);
-      REQUIRE(own.graph);
-      CHECK(prove(calling((*s)->beside[i].body, other.params), calling(*own.graph, other.params)).proved);
-    }
+  for (size_t i = 0; i + 1 < bound_calls(k).size(); i++) {
+    const schedule::KernelProgram other = alone(*read, read->beside[i]);
+    const schedule::Erased own = schedule::erase(other);
+    REQUIRE(own.graph);
+    CHECK(prove(calling(bound_calls(k)[i + 1].body, other.params), calling(*own.graph, other.params)).proved);
+  }
   check_plan_of(k, plan, *d.program, *read, counts.back);
   const KernelText t = emit_kernel(k, plan, target());
   const schedule::Derived x = derive(*read);
@@ -366,7 +365,7 @@ TEST_CASE("rows that are multiplied in two types have a place for each", "[sched
     REQUIRE(!all.plans.empty());
     KernelPlan k;
     k.name = "k";
-    k.body = std::make_shared<const TilePlan>(all.plans.front());
+    k.body = body_with<TilePlan>(all.plans.front());
     const schedule::Described d = schedule::describe(k, target());
     INFO(d.reason);
     REQUIRE(d.program);

@@ -155,6 +155,4 @@ enum class AttendLeaf : uint8_t {
 };
 AttendLeaf attend_leaf(const AttendPlan&, ValueId, AttendWhere);
 
-std::string print(const AttendPlan&);
-
 }  // namespace mirage

@@ -12,8 +12,6 @@
 
 namespace mirage {
 
-using Extent3 = std::array<int64_t, 3>;   ///< b, r, c
-
 /// How many elements of a tile's dimension exist: all (input < 0) or what is left of dimension `dim` of the tensor behind Input node
 /// `input` at this block and iteration.
 struct Existing { NodeId input = -1; int dim = -1; friend bool operator==(const Existing&, const Existing&) = default; };
@@ -93,9 +91,12 @@ struct BlockPlan {
   Cost cost;
 };
 
-/// The dimension of a value of rank `rank` behind b, r or c (0, 1, 2); for b the leading dimension whose extent is above 1; -1: none.
-int dim_of(const Dims& dims, int index3);
-
-std::string print(const BlockPlan&);      ///< tables: tiles with offsets and lifetimes, loads, steps with barriers
+/// plan empty: reason says what does not fit
+struct BlockPlanned { std::shared_ptr<const BlockPlan> plan; Cost cost; std::string reason; };
+/// Plans `body` on operands and results as they lie in memory (Access by param and by result, any strides). Searches warps, stages, operand
+/// order and keeps the cheapest by the cost model.
+/// rule: what the program says about contractions (contract_rule).
+BlockPlanned plan_block(const Graph& body, const std::vector<Access>& operands, const std::vector<Access>& results, const Target& target,
+                        const ContractRule& rule = {});
 
 }  // namespace mirage

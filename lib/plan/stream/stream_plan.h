@@ -167,6 +167,4 @@ int groups_of_chunk(const StreamPlan&);  ///< of the reduction: in one chunk, or
 /// none.
 NodeId held_input(const StreamShape&, NodeId deep, const std::set<NodeId>& whole);
 
-std::string print(const StreamPlan&);
-
 }  // namespace mirage

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "mirage/plan/stream.h"
+#include "plan/stream/stream_plan.h"
 
 namespace mirage {
 
@@ -112,7 +112,5 @@ int64_t staged_at(const TilePlan&, NodeId);
 /// Whether the lines in which a result is gathered there lie along rows; kUneven: they begin at any element.
 enum class ByColumns : uint8_t { kNo, kWhole, kUneven };
 ByColumns staged_by_columns(const TilePlan&, NodeId output);
-
-std::string print(const TilePlan&);
 
 }  // namespace mirage
