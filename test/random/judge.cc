@@ -13,6 +13,7 @@
 #include "driver/pieces/partition.h"
 #include "driver/gate/reduce.h"
 #include "mirage/ir/stabilize.h"
+#include "mirage/plan/strategy.h"
 #include "mirage/spec/spec.h"
 #include "mirage/support/hash.h"
 
@@ -46,7 +47,7 @@ std::vector<Candidate> search(const Program& p, const Witnesses& w, const Target
 
 std::array<int, 4> kernel_kinds(const Plan& plan) {
   std::array<int, 4> n{};
-  for (const KernelPlan& k : plan.kernels) n[std::min<size_t>(k.body.index(), 3)]++;
+  for (const KernelPlan& k : plan.kernels) n[std::min<size_t>(static_cast<size_t>(strategy_id(k)), 3)]++;
   return n;
 }
 
