@@ -207,7 +207,9 @@ TEST_CASE("a long reduction into little is cut in two kernels, prime lengths too
     s.output(s.b.add(Reduce{ReduceFn::kMax, 0, 0}, {x}), DType::kF32);
     const Program p = s.finish();
     const Plan plan = plan_of(p);
-    CHECK(plan.kernels.size() <= 4);
+    INFO(n);
+    // where sums of two are surely faster as slices, one kernel has the second halves of both reductions
+    CHECK(plan.kernels.size() == (n == 131072 ? 3 : 4));
     int chunked = 0;
     for (size_t k = 0; k < plan.kernels.size(); k++) chunked += region(plan, k).chunk >= 0 && region(plan, k).blocks > 20;
     CHECK(chunked == 2);
